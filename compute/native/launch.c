@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * vgpu-native --socket PATH -- PROGRAM [ARGUMENT...]
+ * vgpu-native [--contained] --socket PATH -- PROGRAM [ARGUMENT...]
  *
  * Becomes a program that holds an NVIDIA GPU itself, in the turns and within the memory of
  * the tenant whose socket PATH is.  From here on a fence answers for its ioctl() calls and
- * for those of all that it starts (executor/gate/fence.h).
+ * for those of all that it starts (executor/gate/fence.h).  In a container, with
+ * --contained, these also stay out of programs that are started later (contained.h).
  *
  * Exit status, if it does not become the program: 125 refused, with the reason on standard
  * error; 126 the program cannot be executed; 127 there is none.
  */
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,7 @@
 
 #include "executor/datagram.h"
 #include "executor/gate/fence.h"
+#include "native/contained.h"
 #include "protocol/control.h"
 
 enum {
@@ -30,9 +33,10 @@ enum {
 };
 
 static const char usage[] =
-	"usage: vgpu-native --socket PATH -- PROGRAM [ARGUMENT...]\n"
+	"usage: vgpu-native [--contained] --socket PATH -- PROGRAM [ARGUMENT...]\n"
 	"Runs a program that holds an NVIDIA GPU itself, in its tenant's turns.\n"
-	"`vgpumgr run --native` does this; PATH is the tenant's socket.\n";
+	"`vgpumgr run --native` does this; PATH is the tenant's socket.\n"
+	"--contained is for containers: the program stays out of those that are started later.\n";
 
 static _Noreturn void refuse(const char *code, const char *format, ...)
 {
@@ -90,16 +94,32 @@ static void enter(const char *path)
 	close(fd);
 }
 
+static void contain(void)
+{
+	int error = vgpu_contain();
+
+	if (error)
+		refuse("native.unsupported", "the kernel, or the container's filter of system calls, lacks Landlock,"
+		       " which keeps a container's programs out of each other: %s", strerror(-error));
+}
+
 int main(int count, char **arguments)
 {
+	bool contained;
+
 	if (count >= 2 && !strcmp(arguments[1], "--help")) {
 		fputs(usage, stdout);
 		return 0;
 	}
+	contained = count >= 2 && !strcmp(arguments[1], "--contained");
+	count -= contained;
+	arguments += contained;
 	if (count < 5 || strcmp(arguments[1], "--socket") || strcmp(arguments[3], "--")) {
 		fputs(usage, stderr);
 		return STATUS_REFUSED;
 	}
+	if (contained)
+		contain();
 	enter(arguments[2]);
 	execvp(arguments[4], arguments + 4);
 	fprintf(stderr, "vgpumgr: %s: %s\n", arguments[4], strerror(errno));

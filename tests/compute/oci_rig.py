@@ -22,9 +22,14 @@ LAUNCHER = r"""
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "native/contained.h"
+
 int main(int count, char **arguments)
 {
-	if (count < 5 || strcmp(arguments[1], "--socket") || access(arguments[2], W_OK) || strcmp(arguments[3], "--"))
+	if (count < 6 || strcmp(*++arguments, "--contained") || vgpu_contain())
+		return 125;
+	if (strcmp(arguments[1], "--socket") || access(arguments[2], W_OK) || strcmp(arguments[3], "--"))
 		return 125;
 	printf("fenced %s\n", arguments[4]);
 	fflush(stdout);
@@ -85,7 +90,9 @@ class Host:
         self.programs.mkdir()
         source = self.programs / "launcher.c"
         source.write_text(LAUNCHER)
-        subprocess.run(["gcc", "-static", "-o", self.programs / "vgpu-native", source], check=True)
+        contained = ROOT / "compute/native/contained.c"
+        command = ["gcc", "-static", "-D_GNU_SOURCE", f"-I{ROOT / 'compute'}", "-o", self.programs / "vgpu-native"]
+        subprocess.run([*command, source, contained], check=True)
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-c", WRAPPER, *map(str, (self.root, self.programs, self.cache)), *arguments]

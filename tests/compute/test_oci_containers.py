@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.compute.executor_rig import wait_for
 from tests.compute.oci_rig import LIMIT_S, Host, configuration, make_bundle
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="containers with devices take root")
@@ -111,11 +112,21 @@ def test_without_us_some_of_that_succeeds(host: Host, tmp_path: Path) -> None:
     assert host.call("run", f"vgpumgr-{os.getpid()}-free", cwd=bundle).stdout.split() == ["out", "out"]
 
 
+# Says of each process that it is told whether it can write into its memory.
+INTRUDER = """
+while read pid; do
+    if (exec 3<>/proc/$pid/mem) 2>/dev/null; then echo in; else echo out; fi
+done </tmp/asked >/tmp/answered
+"""
+
+
 @pytest.fixture
 def running(host: Host, tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """A container that waits, and its bundle."""
+    """A container whose first process is an intruder, and its bundle."""
     name = f"vgpumgr-{os.getpid()}-waits"
-    bundle = make_bundle(tmp_path / "bundle", configuration("/usr/bin/sleep", "infinity", tenant="blue"))
+    bundle = make_bundle(tmp_path / "bundle", configuration("/bin/sh", "-c", INTRUDER, tenant="blue"))
+    for pipe in ("asked", "answered"):
+        os.mkfifo(bundle / "rootfs/tmp" / pipe)
     # Without pipes, which it would keep open.
     with (tmp_path / "out").open("wb") as out:
         subprocess.run(
@@ -141,3 +152,19 @@ def test_a_later_process_is_behind_the_launcher_too(host: Host, running: tuple[s
     config = json.loads((bundle / "config.json").read_text())
     (bundle / "config.json").write_text(json.dumps({**config, "annotations": {}}))
     assert host.call("exec", name, "/bin/echo", "here", cwd=bundle).returncode == 1
+
+
+def test_a_program_gets_into_its_own_processes_and_none_of_a_later_one(host: Host, running: tuple[str, Path]) -> None:
+    name, bundle = running
+    process, pid_file = bundle / "process.json", bundle / "pid"
+    process.write_text(json.dumps({"args": ["/bin/sleep", "infinity"], "cwd": "/", "user": {"uid": 0, "gid": 0}}))
+    command = host.command("exec", "--detach", "--pid-file", str(pid_file), "--process", str(process), name)
+    # Without pipes, which it would keep open.
+    subprocess.run(command, cwd=bundle, env=host.environment(), stdin=subprocess.DEVNULL, check=True, timeout=LIMIT_S)
+    status = Path(f"/proc/{pid_file.read_text()}/status").read_text()
+    later = re.findall(r"^NSpid:.*\t(\d+)$", status, re.MULTILINE)[0]
+    wait_for(lambda: Path(f"/proc/{pid_file.read_text()}/comm").read_text() == "sleep\n", "the program")
+    temporary = bundle / "rootfs/tmp"
+    with (temporary / "asked").open("w") as asked, (temporary / "answered").open() as answered:
+        print(1, later, sep="\n", file=asked, flush=True)
+        assert [answered.readline() for _ in range(2)] == ["in\n", "out\n"]

@@ -15,7 +15,7 @@ LAUNCHER = f"{DIRECTORY}/native"
 SOCKET = f"{DIRECTORY}/tenant.sock"
 LIBRARY_DIRECTORY = f"{DIRECTORY}/lib"
 LIBRARY_PATH = "LD_LIBRARY_PATH"
-BEFORE = (LAUNCHER, "--socket", SOCKET, "--")
+BEFORE = (LAUNCHER, "--contained", "--socket", SOCKET, "--")
 WAYS_OUT = ("BPF", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_MODULE", "SYS_PTRACE", "SYS_RAWIO")
 """Capabilities by which a process could mount over the launcher, or get into a process without a fence."""
 

@@ -15,6 +15,8 @@ FORBIDDEN = (
     *("fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount", "open_tree"),
     *("open_tree_attr", "pivot_root", "setns", "umount", "umount2", "unshare"),
 )
+NEEDED = ("landlock_add_rule", "landlock_create_ruleset", "landlock_restrict_self")
+"""The launcher's own, which filters of engines of before 2022 do not have."""
 ALLOW, ERRNO, NOTIFY = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO", "SCMP_ACT_NOTIFY"
 PERMISSIVE = (ALLOW, "SCMP_ACT_LOG", "SCMP_ACT_TRACE")
 
@@ -29,7 +31,7 @@ def restrict(seccomp: Any) -> dict[str, Any]:
             "linux.seccomp has another program answer system calls (SCMP_ACT_NOTIFY); the kernel allows one, the fence"
         )
     # `clone3` passes its flags in memory, where no filter sees them. Programs take `clone` where it is not there.
-    ours = {*FORBIDDEN, "clone", "clone3"}
+    ours = {*FORBIDDEN, *NEEDED, "clone", "clone3"}
     kept = [{**rule, "names": left} for rule in rules if (left := [name for name in rule["names"] if name not in ours])]
     return {**seccomp, "syscalls": [*kept, *_ours(seccomp["defaultAction"])]}
 
@@ -41,7 +43,11 @@ def _ours(default: str) -> list[dict[str, Any]]:
     ]
     flags = (NEW_MOUNT_NAMESPACE, NEW_USER_NAMESPACE)
     if default not in PERMISSIVE:
-        return [*refused, {"names": ["clone"], "action": ALLOW, "args": [_masked(sum(flags), 0)]}]
+        allowed = [
+            {"names": ["clone"], "action": ALLOW, "args": [_masked(sum(flags), 0)]},
+            {"names": list(NEEDED), "action": ALLOW},
+        ]
+        return [*refused, *allowed]
     return [
         *refused,
         *({"names": ["clone"], "action": ERRNO, "errnoRet": EPERM, "args": [_masked(flag, flag)]} for flag in flags),
