@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 60.0
 UVM_MAJOR = 510
@@ -91,8 +93,8 @@ class Host:
         source = self.programs / "launcher.c"
         source.write_text(LAUNCHER)
         contained = ROOT / "compute/native/contained.c"
-        command = ["gcc", "-static", "-D_GNU_SOURCE", f"-I{ROOT / 'compute'}", "-o", self.programs / "vgpu-native"]
-        subprocess.run([*command, source, contained], check=True)
+        command = ["gcc", "-static", "-D_GNU_SOURCE", f"-I{ROOT / 'compute'}", str(source), str(contained)]
+        subprocess.run([*command, "-o", str(self.programs / "vgpu-native")], check=True)
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-c", WRAPPER, *map(str, (self.root, self.programs, self.cache)), *arguments]
@@ -151,3 +153,12 @@ def make_bundle(folder: Path, config: dict[str, Any]) -> Path:
     for name in ("bin", "lib", "lib64"):
         (rootfs / name).symlink_to(f"usr/{name}")
     return folder
+
+
+def skip_without_containers(folder: Path) -> None:
+    """Skip tests on a machine where no container runs, without us either."""
+    bundle = make_bundle(folder / "plain", configuration("/bin/true"))
+    command = ["runc", "run", f"vgpumgr-{os.getpid()}-plain"]
+    plain = subprocess.run(command, cwd=bundle, capture_output=True, text=True, timeout=LIMIT_S)
+    if plain.returncode:
+        pytest.skip(f"runc runs no container here: {plain.stderr}")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.compute.executor_rig import wait_for
-from tests.compute.oci_rig import LIMIT_S, Host, configuration, make_bundle
+from tests.compute.oci_rig import LIMIT_S, Host, configuration, make_bundle, skip_without_containers
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="containers with devices take root")
 
@@ -24,10 +24,7 @@ Run = Callable[..., str]
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     folder = tmp_path_factory.mktemp("oci")
-    bundle = make_bundle(folder / "plain", configuration("/bin/true"))
-    plain = subprocess.run(["runc", "run", "vgpumgr-plain"], cwd=bundle, capture_output=True, text=True)
-    if plain.returncode:
-        pytest.skip(f"runc runs no container here: {plain.stderr}")
+    skip_without_containers(folder)
     found = Host(folder / "host")
     found.make_launcher()
     with found.sockets:

@@ -43,7 +43,7 @@ def _ours(default: str) -> list[dict[str, Any]]:
     ]
     flags = (NEW_MOUNT_NAMESPACE, NEW_USER_NAMESPACE)
     if default not in PERMISSIVE:
-        allowed = [
+        allowed: list[dict[str, Any]] = [
             {"names": ["clone"], "action": ALLOW, "args": [_masked(sum(flags), 0)]},
             {"names": list(NEEDED), "action": ALLOW},
         ]
