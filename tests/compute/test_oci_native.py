@@ -25,7 +25,9 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a fence looks into a 
 def broker(gpu: Gpu) -> Iterator[NativeBroker]:
     with (
         tempfile.TemporaryDirectory(dir="/var/tmp") as folder,
-        run_native_broker(Path(folder), gpu, native_tenant("blue", max_processes=3), native_tenant("red")) as broker,
+        run_native_broker(
+            Path(folder), gpu, native_tenant("blue", max_processes=2), native_tenant("red", socket_mode=0o666)
+        ) as broker,
     ):
         (broker.run / "nvidia").write_text("0\n")
         yield broker
@@ -62,8 +64,12 @@ def command_of(gpu: Gpu) -> list[str]:
 
 
 @contextmanager
-def run_container(host: Host, broker: NativeBroker, gpu: Gpu, folder: Path, *command: str) -> Iterator[Container]:
-    config = configuration(*(command or command_of(gpu)), tenant="blue")
+def run_container(
+    host: Host, broker: NativeBroker, gpu: Gpu, folder: Path, *, uid: int = 0, tenant: str = "blue"
+) -> Iterator[Container]:
+    config = configuration(*command_of(gpu), tenant=tenant)
+    if uid:
+        config["process"] |= {"user": {"uid": uid, "gid": uid}, "capabilities": {}}
     for place, source in (("/programs", PROGRAM.parent), ("/fake", gpu.fake.directory)):
         config["mounts"].append({"destination": place, "type": "bind", "source": str(source), "options": ["rbind"]})
     bundle = make_bundle(folder / "bundle", config)
@@ -92,11 +98,10 @@ def container(host: Host, broker: NativeBroker, gpu: Gpu, tmp_path: Path) -> Ite
         yield container
 
 
-def execute(container: Container, gpu: Gpu, *command: str) -> subprocess.Popen[str]:
+def execute(container: Container, gpu: Gpu) -> subprocess.Popen[str]:
     """A later process of a container, as engines start one."""
     path = container.bundle / "process.json"
-    args = list(command or command_of(gpu))
-    path.write_text(json.dumps({"args": args, "cwd": "/", "user": {"uid": 0, "gid": 0}}))
+    path.write_text(json.dumps({"args": command_of(gpu), "cwd": "/", "user": {"uid": 0, "gid": 0}}))
     name = f"vgpumgr-{os.getpid()}-native"
     return subprocess.Popen(
         container.host.command("exec", "--process", str(path), name),
@@ -151,12 +156,20 @@ def test_a_container_without_its_supervisor_ends(container: Container, broker: N
     assert not is_alive(first)
 
 
-def test_why_a_container_is_not_taken_is_said_in_its_output(
+def test_why_a_process_is_not_taken_is_said_in_its_output(container: Container, gpu: Gpu) -> None:
+    with NativeProgram(execute(container, gpu)).wait_until_ready():
+        third = execute(container, gpu)
+        out, err = third.communicate(timeout=LIMIT_S)
+    assert (third.returncode, out) == (125, "")
+    assert re.fullmatch(r"vgpumgr: native\.refused: .*max_processes.*\n", err)
+
+
+def test_a_container_of_a_user_who_may_use_the_tenant(
     host: Host, broker: NativeBroker, gpu: Gpu, tmp_path: Path
 ) -> None:
-    broker.set_tenants([native_tenant("blue", max_processes=1), native_tenant("red")])
-    with run_container(host, broker, gpu, tmp_path) as container:
-        container.program.wait_until_ready()
-        out, err = execute(container, gpu).communicate(timeout=LIMIT_S)
-    assert out == ""
-    assert re.search(r"vgpumgr: native\.refused: .*max_processes", err)
+    for path in (gpu.fake.directory, gpu.fake.directory / "socket"):
+        path.chmod(0o777)
+    with run_container(host, broker, gpu, tmp_path, uid=1000, tenant="red") as container:
+        program = container.program.wait_until_ready().work()
+        assert [each["uid"] for each in broker.shown("red")["processes"]] == [1000]
+        assert program.do(f"allocate {80 * MIB}") == "failed status 0x51"
