@@ -17,6 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 60.0
 UVM_MAJOR = 510
+BEFORE = ["/.vgpumgr/native", "--contained", "--socket", "/.vgpumgr/tenant.sock", "--"]
 NODES = {"nvidiactl": (195, 255), "nvidia0": (195, 0), "nvidia-uvm": (UVM_MAJOR, 0)}
 
 # It says that it was there, and starts the program, like the real one.
@@ -38,6 +39,10 @@ int main(int count, char **arguments)
 	execvp(arguments[4], arguments + 4);
 	return 127;
 }
+"""
+SAYING_RUNTIME = """#!/bin/sh
+case "$*" in *state*) cat "$STATE"; exit ;; esac
+printf '%s\\n' "$*"
 """
 WRAPPER = """
 import os, sys
@@ -113,6 +118,14 @@ class Host:
             text=True,
             timeout=LIMIT_S,
         )
+
+
+def make_saying_runtime(folder: Path) -> str:
+    """A runtime that says what it was given, and of the state of a container what the file STATE has."""
+    path = folder / "saying-runtime"
+    path.write_text(SAYING_RUNTIME)
+    path.chmod(0o755)
+    return str(path)
 
 
 def configuration(*command: str, **annotations: str) -> dict[str, Any]:

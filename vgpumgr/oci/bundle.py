@@ -20,6 +20,8 @@ NOWHERE = {"allow": False, "access": "rwm"}
 OPEN_TO_ALL = 0o666
 """In the container only: all that can open them there are fenced."""
 OWN_NAMESPACES = ("mount", "pid")
+OVERRIDES = ("run.oci.handler", "run.oci.seccomp", "org.systemd.property.Device")
+"""Annotations with which crun takes another filter of system calls, and runc other rules for devices."""
 
 
 def given_to(config: Any, bundle: Path, given: Given) -> dict[str, Any]:
@@ -32,6 +34,8 @@ def given_to(config: Any, bundle: Path, given: Given) -> dict[str, Any]:
     process = fenced(config.get("process"), where=WHERE)
     _check_hooks(config.get("hooks"))
     _check_namespaces(linux)
+    _check_annotations(config.get("annotations") or {})
+    _check_masks(linux.get("maskedPaths") or [])
     _check_root(config.get("root"), bundle)
     check_access(process, linux, given)
     return {
@@ -64,6 +68,19 @@ def _check_namespaces(linux: Mapping[str, Any]) -> None:
             )
     if any(each.get("type") == "user" and each.get("path") for each in namespaces):
         raise ContainerRefusedError(f"{WHERE}: the container has another's user namespace; give it one of its own")
+
+
+def _check_annotations(annotations: Mapping[str, Any]) -> None:
+    if found := sorted(name for name in annotations if name.startswith(OVERRIDES)):
+        raise ContainerRefusedError(
+            f"{WHERE}: the annotation {found[0][:80]!r} would let the runtime do other things than this file says"
+        )
+
+
+def _check_masks(paths: Any) -> None:
+    for path in paths:
+        if _is_ours(str(path)):
+            raise ContainerRefusedError(f"{WHERE}: linux.maskedPaths has {str(path)[:80]!r}, which hides the launcher")
 
 
 def _check_root(root: Any, bundle: Path) -> None:
@@ -101,10 +118,15 @@ def _mounts(mounts: Any, given: Given) -> list[dict[str, Any]]:
     ]
     kept = [each for each in _list(mounts, "mounts") if each not in ours]
     for each in kept:
-        place = posixpath.normpath(f"/{each.get('destination', '')}").replace("//", "/")
-        if place == "/" or place == DIRECTORY or place.startswith(f"{DIRECTORY}/"):
+        if _is_ours(place := str(each.get("destination", ""))):
             raise ContainerRefusedError(f"{WHERE}: a mount at {place[:80]!r} would hide the launcher")
     return [*kept, *ours]
+
+
+def _is_ours(path: str) -> bool:
+    """Is something there on the way to the launcher, or below our directory?"""
+    place = posixpath.normpath(f"/{path}").replace("//", "/")
+    return place in ("/", DIRECTORY) or place.startswith(f"{DIRECTORY}/")
 
 
 def _devices(devices: Any, given: Given) -> list[dict[str, Any]]:
@@ -145,8 +167,8 @@ def _resources(resources: Any, given: Given) -> dict[str, Any]:
     numbers = {(node.major, node.minor) for node in given.nodes}
     kept = []
     for rule in _list(resources.get("devices"), "linux.resources.devices"):
-        if rule.get("allow") and _opens(rule) and rule.get("type", "a") in ("a", "c"):
-            major, minor = rule.get("major", -1), rule.get("minor", -1)
+        if rule.get("allow") and _opens(rule) and rule.get("type") != "b":
+            major, minor = rule.get("major"), rule.get("minor")
             if (major, minor) in numbers:
                 continue
             if major in (None, -1) or major in given.majors:

@@ -31,12 +31,13 @@ class Wrapper:
 
     def prepare(self, command: Command) -> None:
         """Edit what the command is about, so that what it starts is fenced. VgpumgrError, which refuses it."""
-        if command.name in ("create", "run"):
-            self._create(command)
-        elif command.name == "restore":
-            self._restore(command)
-        elif command.name == "exec":
-            self._execute(command)
+        edits = {"create": self._create, "run": self._create, "restore": self._restore, "exec": self._execute}
+        try:
+            edits.get(command.name, lambda _: None)(command)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ContainerRefusedError(
+                f"a file of the container is not as the OCI's specification says: {type(error).__name__}: {error}"
+            ) from None
 
     def _create(self, command: Command) -> None:
         path = _configuration(command)
