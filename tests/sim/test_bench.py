@@ -9,6 +9,7 @@ import pytest
 
 from tests.bench.sched import __main__ as bench
 from tests.bench.sched import page
+from tests.bench.sched.result import table_lines
 
 EXPERIMENT = {"name", "model", "seeds", "baselines", "hashes", "figures", "targets", "losing", "seconds"}
 
@@ -61,5 +62,29 @@ def test_every_experiment_has_its_place_in_the_page(document: dict[str, Any]) ->
         inside = filled.partition(begin)[2].partition(end)[0]
         assert all(target["what"] in inside for target in result["targets"]), name
         assert all(loss in inside for loss in result["losing"]), name
-        assert all(f"<summary>{table}</summary>" in inside for table in result["figures"]), name
+        assert f"({page.TABLES.name}/{name}.md)" in inside, name
     assert page.filled(filled, document) == filled
+
+
+def test_every_figure_is_in_the_tables_of_its_experiment(document: dict[str, Any]) -> None:
+    for name, result in document["experiments"].items():
+        written = page.tables(name, result, document)
+        for title, rows in result["figures"].items():
+            _, *lines = table_lines(title, rows)
+            table = written.partition(f"## {title}\n")[2].partition("\n## ")[0].replace("\\|", "|")
+            assert all(cell in table for line in lines for cell in line), (name, title)
+
+
+def test_the_overview_counts_the_targets_of_each_section_and_names_those_missed() -> None:
+    text = """# Page
+## How to read it
+words
+## Caps, and more
+| target | wanted | measured |  |
+| --- | --- | --- | --- |
+| a wait, ms | <= 1 | 0.5 | met |
+| a share | >= 2x | 1.5 | **missed** |
+"""
+    assert page.overview(text).splitlines()[2:] == [
+        "| [Caps, and more](#caps-and-more) | 1 of 2 | a share: 1.5 (>= 2x) |"
+    ]

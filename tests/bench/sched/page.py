@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts measured figures into docs/benchmarks.md, between the marks of each experiment's section.
+"""Writes measured figures into docs/benchmarks.md, and all tables of an experiment into docs/benchmarks/EXPERIMENT.md.
 
     python -m tests.bench.sched.page [build/bench/sched.json | build/bench/kmod.json]
 
-Sections of experiments that the file does not have stay as they are; so do all words outside the marks.
+The page gets what a reader judges by, between the marks of each experiment's section: the model, the baselines, the
+targets and what is worse than elsewhere. Its overview is made of these sections. Sections of experiments that the file
+does not have stay as they are, and so do all words outside the marks.
 """
 
 from __future__ import annotations
@@ -18,29 +20,43 @@ from tests.bench.sched.__main__ import FORMAT, OUTPUT, ROOT
 from tests.bench.sched.result import table_lines
 
 PAGE = ROOT / "docs" / "benchmarks.md"
+TABLES = PAGE.with_suffix("")
 
 
-def section(name: str, result: dict[str, Any], document: dict[str, Any]) -> str:
+def section(name: str, result: dict[str, Any]) -> str:
+    """What the page says of an experiment."""
+    return "\n\n".join(
+        [
+            f"`{_command(name, result)}`: [all tables]({TABLES.name}/{name}.md).",
+            f"- Model: {result['model']}.\n- Baselines: {', '.join(result['baselines'])}.",
+            _table(["target", "wanted", "measured", ""], [_target(one) for one in result["targets"]]),
+            "\n".join(f"- Losing: {loss}." for loss in result["losing"]),
+        ]
+    )
+
+
+def tables(name: str, result: dict[str, Any], document: dict[str, Any]) -> str:
+    """The page of all figures of an experiment, and of the run that they are from."""
     machine = document["machine"]
-    command = result.get("command", f"make bench-sched BENCH='--only {name}'")
     hashes = ", ".join(f"{what} `{value}`" for what, value in result["hashes"].items())
     parts = [
+        f"# Tables of `{name}`",
+        f"[benchmarks.md](../{PAGE.name}) says what they mean. `python -m tests.bench.sched.page` writes this page.",
         (
-            f"`{command}`, {result['seconds']:.0f} s at commit `{document['commit']}` on"
+            f"`{_command(name, result)}`, {result['seconds']:.0f} s at commit `{document['commit']}` on"
             f" {machine['processors']} x {machine['processor']}, {machine['compiler']}, Python {machine['python']},"
             f" load {machine['load']}."
         ),
-        (
-            f"- Model: {result['model']}.\n- Seeds: {result['seeds']}. Hashes: {hashes}.\n"
-            f"- Baselines: {', '.join(result['baselines'])}."
-        ),
-        _table(["target", "wanted", "measured", ""], [_target(one) for one in result["targets"]]),
-        "\n".join(f"- Losing: {loss}." for loss in result["losing"]),
+        f"Seeds: {result['seeds']}. Hashes: {hashes}.",
     ]
     for title, rows in result["figures"].items():
         head, *lines = table_lines(title, rows)
-        parts.append(f"<details><summary>{title}</summary>\n\n{_table(['', *head[1:]], lines)}\n\n</details>")
-    return "\n\n".join(parts)
+        parts.append(f"## {title}\n\n{_table(['', *head[1:]], lines)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _command(name: str, result: dict[str, Any]) -> str:
+    return str(result.get("command", f"make bench-sched BENCH='--only {name}'"))
 
 
 def _target(one: dict[str, Any]) -> list[str]:
@@ -59,12 +75,28 @@ def marks(name: str) -> tuple[str, str]:
 def filled(page: str, document: dict[str, Any]) -> str:
     """The page with the figures of all experiments in the document; KeyError if one has no section."""
     for name, result in document["experiments"].items():
-        begin, end = marks(name)
-        if begin not in page or end not in page:
-            raise KeyError(f"{PAGE.name} has no section with the marks {begin} and {end}")
-        text = f"{begin}\n{section(name, result, document)}\n{end}"
-        page = re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _, text=text: text, page, flags=re.DOTALL)
-    return page
+        page = _between(page, name, section(name, result))
+    return _between(page, "overview", overview(page))
+
+
+def _between(page: str, name: str, text: str) -> str:
+    begin, end = marks(name)
+    if begin not in page or end not in page:
+        raise KeyError(f"{PAGE.name} has no section with the marks {begin} and {end}")
+    whole = re.escape(begin) + ".*?" + re.escape(end)
+    return re.sub(whole, lambda _: f"{begin}\n{text}\n{end}", page, flags=re.DOTALL)
+
+
+def overview(page: str) -> str:
+    """How many targets each section of the page meets, and which it misses."""
+    lines = []
+    for title, text in re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", page, flags=re.DOTALL | re.MULTILINE):
+        rows = re.findall(r"^\| (.+) \| (.+) \| (.+) \| (met|\*\*missed\*\*) \|$", text, flags=re.MULTILINE)
+        if rows:
+            missed = [f"{what}: {value} ({wanted})" for what, wanted, value, verdict in rows if verdict != "met"]
+            anchor = title.lower().replace(" ", "-").replace(",", "")
+            lines.append([f"[{title}](#{anchor})", f"{len(rows) - len(missed)} of {len(rows)}", "; ".join(missed)])
+    return _table(["section", "targets met", "missed (wanted)"], lines)
 
 
 def main(path: Path) -> None:
@@ -72,6 +104,8 @@ def main(path: Path) -> None:
     if document["format"] != FORMAT or document["quick"]:
         sys.exit(f"{path}: wanted {FORMAT} of a whole run; make it with `make bench-sched`")
     PAGE.write_text(filled(PAGE.read_text(), document))
+    for name, result in document["experiments"].items():
+        (TABLES / f"{name}.md").write_text(tables(name, result, document))
 
 
 if __name__ == "__main__":
