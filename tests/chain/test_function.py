@@ -12,8 +12,8 @@ from tests.rig.gpu import ADDRESS, Gpu, poll
 from tests.rig.guest import Guest, Guests
 
 EXIT_DEVICE, EXIT_ERROR = 3, 5  # kmod/guest/tool/exit.h
-WORK = "vgpu-guest saturate --json --op delay --delay-us 500 --seconds 600"
-NAPS = "vgpu-guest saturate --json --op nop --nap-us 2000000 --seconds 600"
+WORK = "vgpu-exercise saturate --json --op delay --delay-us 500 --seconds 600"
+NAPS = "vgpu-exercise saturate --json --op nop --nap-us 2000000 --seconds 600"
 FIND = "cd $(dirname $(grep -l 0x5647 /sys/bus/pci/devices/*/device)); "
 # Vendor and device, class, subsystem; where the MSI-X table is; what PCI Express can do. The rest is the guest kernel's
 # to write, or the VMM's to change.

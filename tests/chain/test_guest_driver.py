@@ -104,8 +104,8 @@ TRIED = re.compile(r"^vgpu\.tried=(\w+) (\d+) (\d+) (\d+) (.*?)\r?$", re.MULTILI
 
 def each_use(of: str) -> str:
     return f"""
-each use vgpu-guest {of}
-vgpu-guest {of} || echo "vgpu.left=a device that does not work"
+each use {of}
+{of} || echo "vgpu.left=a device that does not work"
 """
 
 
@@ -162,12 +162,12 @@ def test_binding_to_a_device_with_windows(gpu: Gpu, guests: Guests) -> None:
 
 
 def test_work(gpu: Gpu, guests: Guests) -> None:
-    check(start(gpu, guests, each_use("submit copy 65536")), least=3)
+    check(start(gpu, guests, each_use("vgpu-guest submit copy 65536")), least=3)
 
 
 def test_windows(gpu: Gpu, guests: Guests) -> None:
     with gpu.leasing():
-        guest = start(gpu, guests, each_use("windows memory"))
+        guest = start(gpu, guests, each_use("vgpu-exercise windows memory"))
         try:
             check(guest, least=2)
         finally:

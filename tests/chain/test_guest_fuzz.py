@@ -61,10 +61,10 @@ echo $address >$driver/bind
 """
 COMMAND = f"""
 echo vgpu.mad=1
-vgpu-guest fuzz --json --seconds {DESCRIPTORS_S} --seed 7
+vgpu-exercise fuzz --json --seconds {DESCRIPTORS_S} --seed 7
 {SCRIBBLE}{POKE}
 echo vgpu.sane=1
-vgpu-guest saturate --json --op mix --items 400 --queued-min 0
+vgpu-exercise saturate --json --op mix --items 400 --queued-min 0
 """
 
 

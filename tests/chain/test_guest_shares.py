@@ -12,7 +12,7 @@ from tests.rig.guest import Guest, Guests
 
 WINDOW_S = 10
 POINT = 0.01
-WORK = "vgpu-guest saturate --json --op delay --delay-us 500 --depth 900 --progress-ms 100 --seconds {seconds}"
+WORK = "vgpu-exercise saturate --json --op delay --delay-us 500 --depth 900 --progress-ms 100 --seconds {seconds}"
 
 
 def completed(guest: Guest) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from tests.rig.window_executor import window_executor
 # A process that has a window, maps all of it and waits; $! until it is taken away.
 HOLD = """
 hold() {
-    vgpu-guest windows hold --json >/tmp/hold &
+    vgpu-exercise windows hold --json >/tmp/hold &
     until grep -q held /tmp/hold; do sleep 0.1; done
 }
 ended() {
@@ -40,7 +40,7 @@ def test_a_guest_keeps_what_its_header_promises(leases: Gpu, guests: Guests) -> 
     node = "/sys/class/vgpu_guest/vgpu0-compute"
     command = (
         f"echo vgpu.mode=$(stat -c %a /dev/vgpu0-compute) vgpu.size=$(cat {node}/size); "
-        "vgpu-guest windows patience --json; vgpu-guest windows all --json; echo vgpu.all=$?; "
+        "vgpu-exercise windows patience --json; vgpu-exercise windows all --json; echo vgpu.all=$?; "
         f"until [ $(tr -s ' ' '\\n' <{node}/states | grep -c free) = 16 ]; do sleep 0.1; done; echo vgpu.free=16"
     )
     with window_executor(uuid) as executor:
@@ -79,10 +79,10 @@ def test_a_window_ends_with_a_reset_the_driver_and_the_device(leases: Gpu, guest
     uuid = leases.slice("blue")
     command = (
         f"{HOLD}{FIND} address=$(basename $PWD); "
-        "hold; echo 1 >reset; ended reset; vgpu-guest windows memory; echo vgpu.after_reset=$?; "
+        "hold; echo 1 >reset; ended reset; vgpu-exercise windows memory; echo vgpu.after_reset=$?; "
         "hold; echo $address >driver/unbind; ended unbind; "
         "echo vgpu.nodes=$(ls /dev | grep -c vgpu); rmmod vgpu_guest; echo vgpu.rmmod=$?; "
-        "insmod /vgpu_guest.ko; vgpu-guest windows memory; echo vgpu.after_unbind=$?; "
+        "insmod /vgpu_guest.ko; vgpu-exercise windows memory; echo vgpu.after_unbind=$?; "
         "hold; echo vgpu.holding=$(sed -n 3p resource | cut -d' ' -f1); ended removal"
     )
     with window_executor(uuid):

@@ -19,7 +19,7 @@ from tests.rig.guest import Guest, Guests
 from tests.rig.traps import trapped
 from vgpumgr.errors import BusyError
 
-WORK = "echo vgpu.working=1; vgpu-guest saturate --json --seconds 600 --op {items}"
+WORK = "echo vgpu.working=1; vgpu-exercise saturate --json --seconds 600 --op {items}"
 TIME = "delay --delay-us 500"
 MEMORY = "mix --queued-min 0"
 
@@ -37,7 +37,7 @@ def test_two_guests_compute_correctly_side_by_side(gpu: Gpu, guests: Guests) -> 
     """Every operation, size and placement is checked in both guests at once, then mixed work, every result checked."""
     command = (
         "vgpu-guest verify --json && vgpu-guest submit crc32c 4096 && vgpu-guest info --json && "
-        "vgpu-guest saturate --json --op mix --items 400 --queued-min 0"
+        "vgpu-exercise saturate --json --op mix --items 400 --queued-min 0"
     )
     started = []
     for tenant in ("blue", "green"):
@@ -58,7 +58,9 @@ def test_a_guest_rings_the_doorbell_once_for_a_batch(gpu: Gpu, guests: Guests) -
     batch, batches = 32, 20
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
-    command = f"vgpu-guest saturate --op delay --delay-us 100 --batch {batch} --nap-us 1000 --items {batch * batches}"
+    command = (
+        f"vgpu-exercise saturate --op delay --delay-us 100 --batch {batch} --nap-us 1000 --items {batch * batches}"
+    )
     guest = guests.start("guest-blue", slices=(uuid,), command=command)
     guest.wait_for(r"^vgpu.exit=0\s", timeout_s=BOOT_S)
     stats = gpu.slice_stats(uuid)
@@ -84,7 +86,7 @@ def test_a_guest_that_misbehaves_stops_alone(gpu: Gpu, guests: Guests) -> None:
     good, _ = working(gpu, guests, "green")
     before = gpu.slice_stats(good)
     bad = guests.start(
-        "guest-blue", slices=(gpu.slice("blue"),), command="vgpu-guest hostile all --json; vgpu-guest verify --json"
+        "guest-blue", slices=(gpu.slice("blue"),), command="vgpu-exercise hostile all --json; vgpu-guest verify --json"
     )
     bad.wait_for(r"^vgpu.exit=0\s", timeout_s=BOOT_S)
 

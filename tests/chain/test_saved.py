@@ -16,7 +16,9 @@ from tests.rig.migration import Header
 
 pytestmark = pytest.mark.long
 
-WORK = "vgpu-guest saturate --json --op mix --progress-ms 500 --queued-min 0 --seconds 30 && vgpu-guest verify --json"
+WORK = (
+    "vgpu-exercise saturate --json --op mix --progress-ms 500 --queued-min 0 --seconds 30 && vgpu-guest verify --json"
+)
 PROGRESS = r'"record": "progress".*\n.*"record": "progress".*\n'
 IMAGE = Path("/var/lib/libvirt/qemu/save/guest-blue.image")
 QEMU_LOG = Path("/var/log/libvirt/qemu/guest-blue.log")

@@ -16,8 +16,8 @@ from tests.neighbours.far_side import ADDRESS, FarSide
 from tests.rig.gpu import Gpu, poll
 from tests.rig.guest import Guest, Guests
 
-MIX = "vgpu-guest saturate --json --op mix --progress-ms 500 --queued-min 0 --seconds 5"
-DELAYS = "vgpu-guest saturate --json --op delay --delay-us 500 --depth 900 --progress-ms 500 --seconds 600"
+MIX = "vgpu-exercise saturate --json --op mix --progress-ms 500 --queued-min 0 --seconds 5"
+DELAYS = "vgpu-exercise saturate --json --op delay --delay-us 500 --depth 900 --progress-ms 500 --seconds 600"
 PROGRESS = r'"record": "progress".*\n.*"record": "progress".*\n'
 POINT = 0.01
 WINDOW_S = 5

@@ -23,7 +23,7 @@ while :; do
     until vgpu-guest info >/dev/null 2>&1; do sleep 0.2; done
     vgpu-guest verify --json >/dev/null && echo vgpu.verified=1
     [ -e /tmp/second ] || { : >/tmp/second; while vgpu-guest info >/dev/null 2>&1; do sleep 0.2; done; continue; }
-    vgpu-guest saturate --json --op delay --delay-us 500 --seconds 3600
+    vgpu-exercise saturate --json --op delay --delay-us 500 --seconds 3600
 done
 """
 

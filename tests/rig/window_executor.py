@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An executor whose children answer `vgpu-guest windows` (kmod/guest/tool/windows.h); they compute nothing.
+"""An executor whose children answer `vgpu-exercise windows` (tests/kmod/exercise/windows.h); they compute nothing.
 
 As a program it serves one slice: `python3 -m tests.rig.window_executor UUID` prints `ready` when it is bound.
 """

@@ -91,9 +91,9 @@ def is_source(path: Path, text: str) -> bool:
 def licences_for(path: Path) -> set[str]:
     if path.parts[:2] == ("kmod", "sched") or path.match("tests/bench/kmod/pickers/*.c"):
         return CORE_LICENCES
-    # The client is linked with the tool of kmod/guest, the fuzzer with the module, the others with the kernel's own.
+    # `client` and `exercise` are linked with the tool of kmod/guest, the fuzzer with the module, others with a kernel.
     linked = (
-        path.parts[:3] in {("tests", "kmod", name) for name in ("client", "defects", "vendor")}
+        path.parts[:3] in {("tests", "kmod", name) for name in ("client", "defects", "exercise", "vendor")}
         or path.match("tests/kfuzz/*.[ch]")
         or path.match("tests/kmod/selftests/*.c")
         or path.match("tests/lab/kernels/uml/*.c")

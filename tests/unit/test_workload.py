@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vgpu-guest notices wrong results: its selftest runs on a device in memory, with and without faults."""
+"""The programs that check results notice wrong ones, on a device in memory with faults and without."""
 
 import shutil
 import subprocess
@@ -10,6 +10,7 @@ import pytest
 CHECKOUT = Path(__file__).parents[2]
 TOOL = CHECKOUT / "kmod" / "guest" / "tool"
 CLIENT = CHECKOUT / "tests" / "kmod" / "client"
+EXERCISE = CHECKOUT / "tests" / "kmod" / "exercise"
 
 pytestmark = pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("make")), reason="needs gcc and make")
 
@@ -26,6 +27,11 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def exercise(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(EXERCISE, tmp_path_factory.mktemp("exercise"), "vgpu-exercise")
+
+
+@pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(CLIENT, tmp_path_factory.mktemp("client"), "vgpu-client")
 
@@ -34,8 +40,8 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_selftest_notices_corruption_and_passes_sound_devices(guest: Path) -> None:
-    done = run(guest, "selftest")
+def test_selftest_notices_corruption_and_passes_sound_devices(exercise: Path) -> None:
+    done = run(exercise, "selftest")
     lines = done.stdout.splitlines()
     assert done.returncode == 0, [line for line in lines if line.startswith("FAIL")]
     for what in ("fill", "copy", "gemm"):
@@ -51,16 +57,35 @@ def test_selftest_notices_corruption_and_passes_sound_devices(guest: Path) -> No
     [
         ((), "no command"),
         (("fly",), "unknown command"),
+        (("saturate",), "unknown command"),
         (("submit", "boil"), "submit: an operation"),
+        (("info", "--colour", "red"), "--colour: unknown option"),
+        (("info", "--json=1"), "--json: takes no value"),
+        (("status", "--root"), "--root: needs a value"),
+    ],
+)
+def test_the_guests_tool_refuses_a_bad_command_line(guest: Path, arguments: tuple[str, ...], reason: str) -> None:
+    done = run(guest, *arguments)
+    assert done.returncode == 2
+    assert reason in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((), "no command"),
+        (("fly",), "unknown command"),
+        (("hostile",), "hostile: the name of a case"),
         (("saturate", "--op", "fill+boil"), "--op: unknown operation"),
         (("saturate", "--items", "-1"), "--items: not a whole number"),
         (("saturate", "--depth"), "--depth: needs a value"),
         (("saturate", "--nosplit=1"), "--nosplit: takes no value"),
-        (("info", "--colour", "red"), "--colour: unknown option"),
+        (("saturate", "--ready=1"), "--ready: takes no value"),
+        (("fuzz", "--colour", "red"), "--colour: unknown option"),
     ],
 )
-def test_bad_command_lines_are_refused_with_the_field(guest: Path, arguments: tuple[str, ...], reason: str) -> None:
-    done = run(guest, *arguments)
+def test_the_tests_program_refuses_a_bad_command_line(exercise: Path, arguments: tuple[str, ...], reason: str) -> None:
+    done = run(exercise, *arguments)
     assert done.returncode == 2
     assert reason in done.stderr
 

@@ -7,12 +7,17 @@
 
 #include "descriptor.h"
 #include "exit.h"
+#include "report.h"
+
+const char exit_help[] =
+	"exit status: 0 all right; 1 wrong result; 2 command line; 3 device cannot be\n"
+	"opened or used; 4 nothing completed in time; 5 the device stopped with an\n"
+	"error\n";
 
 static bool is_flag(const struct command *command, const char *key)
 {
-	return !strcmp(key, "json") || !strcmp(key, "ready") ||
-	       (command->flag && command->flag(key)) ||
-	       saturate_option_is_flag(key);
+	return !strcmp(key, "json") ||
+	       (command->flag && command->flag(command, key));
 }
 
 static const char *set_option(struct command *command, const char *key,
@@ -24,27 +29,16 @@ static const char *set_option(struct command *command, const char *key,
 		command->json = true;
 		return NULL;
 	}
-	if (!strcmp(key, "ready")) {
-		command->ready = true;
-		return NULL;
-	}
 	if (!strcmp(key, "device")) {
 		command->device = value;
 		return value ? NULL : "needs a value";
 	}
-	if (command->option && command->option(command, key, value))
-		return NULL;
-	return saturate_option(&command->saturate, key, value);
+	return command->option(command, key, value);
 }
 
 enum command_outcome command_parse(struct command *command, const char *program,
 				   int argc, char **argv)
 {
-	*command = (struct command){
-		.option = command->option,
-		.flag = command->flag,
-	};
-	saturate_defaults(&command->saturate);
 	command->argv = calloc(argc, sizeof(*command->argv));
 	if (!command->argv)
 		return COMMAND_BAD;
@@ -75,19 +69,6 @@ enum command_outcome command_parse(struct command *command, const char *program,
 		}
 	}
 	return COMMAND_RUN;
-}
-
-void command_await_go(bool json)
-{
-	struct report report;
-	int c;
-
-	report_begin(&report, json);
-	report_text(&report, "record", "ready");
-	report_end(&report);
-	do {
-		c = getchar();
-	} while (c != '\n' && c != EOF);
 }
 
 int command_info(struct transport *transport, const char *name, bool json)

@@ -13,7 +13,7 @@
 #include "exit.h"
 #include "report.h"
 #include "single.h"
-#include "workload.h"
+#include "reference.h"
 
 #define TIMEOUT_NS (60 * NS_PER_S)
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -122,7 +122,7 @@ static void check_copy(struct verify *verify, uint32_t bytes, uint32_t shift)
 	uint64_t run_ns, result;
 	bool right;
 
-	workload_random(at(verify, SOURCE), bytes + 3, bytes);
+	reference_random(at(verify, SOURCE), bytes + 3, bytes);
 	spoil(verify, RESULT, bytes + 192);
 	right = run(verify, &desc, 1, &run_ns, &result) && !result &&
 		!memcmp(at(verify, RESULT + 64 + shift), at(verify, SOURCE + 3),
@@ -138,7 +138,7 @@ static void check_crc32c(struct verify *verify, uint32_t bytes, uint32_t shift)
 	uint64_t run_ns, result;
 	bool right;
 
-	workload_random(at(verify, SOURCE + shift), bytes, bytes + 1);
+	reference_random(at(verify, SOURCE + shift), bytes, bytes + 1);
 	right = run(verify, &desc, 1, &run_ns, &result) &&
 		result == crc32c(at(verify, SOURCE + shift), bytes);
 	outcome(verify, "crc32c", bytes, right, run_ns);
@@ -156,12 +156,12 @@ static void check_gemm(struct verify *verify, uint32_t m, uint32_t n, uint32_t k
 					    "out of memory");
 		return;
 	}
-	workload_random(at(verify, SOURCE), 4 * m * k, m + 1);
-	workload_random(at(verify, SOURCE2), 4 * k * n, n + 2);
+	reference_random(at(verify, SOURCE), 4 * m * k, m + 1);
+	reference_random(at(verify, SOURCE2), 4 * k * n, n + 2);
 	spoil(verify, RESULT, 4 * m * n);
 	right = run(verify, &desc, 1, &run_ns, &result) && !result;
-	workload_gemm(expected, (uint32_t *)at(verify, SOURCE),
-		      (uint32_t *)at(verify, SOURCE2), m, n, k);
+	reference_gemm(expected, (uint32_t *)at(verify, SOURCE),
+		       (uint32_t *)at(verify, SOURCE2), m, n, k);
 	right = right && !memcmp(expected, at(verify, RESULT), 4 * m * n);
 	free(expected);
 	outcome(verify, "gemm", (uint64_t)m * n * k, right, run_ns);
@@ -185,7 +185,7 @@ static void check_fact(struct verify *verify, uint32_t n)
 	bool right;
 
 	right = run(verify, &desc, 1, &run_ns, &result) &&
-		result == workload_factorial(n);
+		result == reference_factorial(n);
 	outcome(verify, "fact", n, right, run_ns);
 }
 
@@ -272,7 +272,7 @@ static void check_memory_roundtrip(struct verify *verify)
 	uint64_t run_ns, result;
 	bool right;
 
-	workload_random(at(verify, SOURCE), 5000, 77);
+	reference_random(at(verify, SOURCE), 5000, 77);
 	spoil(verify, RESULT, 5064);
 	right = run(verify, descs, COUNT(descs), &run_ns, &result) &&
 		!memcmp(at(verify, SOURCE), at(verify, RESULT), 5000) &&
@@ -295,7 +295,7 @@ static void check_memory_overlap(struct verify *verify, uint64_t from,
 	uint64_t run_ns, result;
 	bool right;
 
-	workload_random(at(verify, SOURCE), 8192, from);
+	reference_random(at(verify, SOURCE), 8192, from);
 	memcpy(expected, at(verify, SOURCE), 8192);
 	memmove(expected + to, expected + from, 6000);
 	spoil(verify, RESULT, 8192);
@@ -328,10 +328,10 @@ static void check_memory_gemm(struct verify *verify, uint16_t flags)
 	uint64_t run_ns, result;
 	bool right;
 
-	workload_random(at(verify, SOURCE), 4 * m * k, 5);
-	workload_random(at(verify, SOURCE2), 4 * k * n, 6);
-	workload_gemm(expected, (uint32_t *)at(verify, SOURCE),
-		      (uint32_t *)at(verify, SOURCE2), m, n, k);
+	reference_random(at(verify, SOURCE), 4 * m * k, 5);
+	reference_random(at(verify, SOURCE2), 4 * k * n, 6);
+	reference_gemm(expected, (uint32_t *)at(verify, SOURCE),
+		       (uint32_t *)at(verify, SOURCE2), m, n, k);
 	spoil(verify, RESULT, sizeof(expected));
 	right = run(verify, descs, c_device ? 4 : 3, &run_ns, &result) &&
 		!memcmp(expected, at(verify, RESULT), sizeof(expected));

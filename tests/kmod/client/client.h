@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "command.h"
+#include "saturate.h"
 #include "transport.h"
 
 struct client_options {

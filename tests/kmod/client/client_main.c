@@ -9,7 +9,7 @@
 #include "exit.h"
 #include "hostile.h"
 #include "hostile_registers.h"
-#include "saturate.h"
+#include "load_command.h"
 #include "transport_vfio.h"
 #include "verify.h"
 
@@ -53,12 +53,10 @@ static void help(void)
 }
 
 /* 1: taken, 0: not ours, and saturate_option() complains. */
-static int client_option(struct command *command, const char *key,
-			 const char *value)
+static int client_option(const char *key, const char *value)
 {
 	char *end;
 
-	(void)command;
 	if (!strcmp(key, "leave") || !strcmp(key, "fault-first")) {
 		if (value)
 			return 0;
@@ -100,28 +98,6 @@ static int usage(const char *why)
 	return EXIT_USAGE;
 }
 
-static int saturate(struct command *command, const char *uuid,
-		    struct transport *transport)
-{
-	struct saturate run = {
-		.options = &command->saturate,
-		.transport = transport,
-		.name = uuid,
-		.json = command->json,
-	};
-
-	if (saturate_prepare(&run)) {
-		fprintf(stderr, "vgpu-client: %s\n", transport->message);
-	} else {
-		if (command->ready)
-			command_await_go(command->json);
-		saturate_run(&run);
-		saturate_report(&run);
-	}
-	saturate_finish(&run);
-	return saturate_exit(&run);
-}
-
 static int hostile(struct transport *transport, const char *name, bool json)
 {
 	int registers = hostile_run(transport, hostile_registers,
@@ -134,61 +110,61 @@ static int hostile(struct transport *transport, const char *name, bool json)
 	return registers > 0 || descriptors > 0 ? EXIT_WRONG : EXIT_OK;
 }
 
-static int with_transport(struct command *command, const char *uuid,
+static int with_transport(struct load_command *load, const char *uuid,
 			  const char *name, struct transport *transport)
 {
-	uint64_t duration_ns = command->saturate.duration_ns;
+	uint64_t duration_ns = load->saturate.duration_ns;
 
 	if (!strcmp(name, "info"))
-		return command_info(transport, uuid, command->json);
+		return command_info(transport, uuid, load->command.json);
 	if (!strcmp(name, "verify"))
-		return verify_all(transport, uuid, command->json);
+		return verify_all(transport, uuid, load->command.json);
 	if (!strcmp(name, "saturate"))
-		return saturate(command, uuid, transport);
+		return load_command_run(load, "vgpu-client", uuid, transport);
 	if (!strcmp(name, "unmap-race"))
-		return client_unmap_race(transport, duration_ns, command->json);
+		return client_unmap_race(transport, duration_ns, load->command.json);
 	if (!strcmp(name, "toctou"))
-		return client_toctou(transport, duration_ns, command->json);
+		return client_toctou(transport, duration_ns, load->command.json);
 	if (!strcmp(name, "latency"))
 		return client_latency(transport, duration_ns, options.period_ns,
-				      command->saturate.work.delay_ns,
-				      command->json);
+				      load->saturate.work.delay_ns,
+				      load->command.json);
 	if (!strcmp(name, "residue"))
-		return client_residue(transport, command->json);
+		return client_residue(transport, load->command.json);
 	if (!strcmp(name, "hold"))
-		return client_hold(transport, command->json);
+		return client_hold(transport, load->command.json);
 	return usage("unknown command");
 }
 
 int client_hold(struct transport *transport, bool json)
 {
 	(void)transport;
-	command_await_go(json);
+	load_command_await_go(json);
 	return EXIT_OK;
 }
 
-static int run(struct command *command)
+static int run(struct load_command *load)
 {
-	const char *uuid = command->argv[0], *name = command->argv[1];
-	bool names_case = command->argc == 3 && !strcmp(name, "hostile");
+	const char *uuid = load->command.argv[0], *name = load->command.argv[1];
+	bool names_case = load->command.argc == 3 && !strcmp(name, "hostile");
 	struct transport *transport;
 	char message[192];
 	int status;
 
-	if (command->argc != 2 && !names_case)
+	if (load->command.argc != 2 && !names_case)
 		return usage("a UUID and one command");
 	if (!strcmp(name, "hostile") && !names_case)
 		return usage("hostile: the name of a case, all or list");
 	if (!strcmp(name, "probe"))
-		return client_probe(uuid, command->json);
+		return client_probe(uuid, load->command.json);
 	if (!strcmp(name, "fuzz"))
-		return client_fuzz(uuid, command->saturate.duration_ns, options.seed,
-				   command->json);
+		return client_fuzz(uuid, load->saturate.duration_ns, options.seed,
+				   load->command.json);
 	if (!strcmp(name, "freeze"))
 		return client_freeze(uuid, &options,
-				     command->saturate.duration_ns,
-				     command->json);
-	if (names_case && !strcmp(command->argv[2], "list")) {
+				     load->saturate.duration_ns,
+				     load->command.json);
+	if (names_case && !strcmp(load->command.argv[2], "list")) {
 		hostile_list(hostile_registers, hostile_register_count);
 		hostile_list(hostile_descriptors, hostile_descriptor_count);
 		return EXIT_OK;
@@ -200,18 +176,18 @@ static int run(struct command *command)
 		return EXIT_DEVICE;
 	}
 	if (names_case)
-		status = hostile(transport, command->argv[2], command->json);
+		status = hostile(transport, load->command.argv[2], load->command.json);
 	else
-		status = with_transport(command, uuid, name, transport);
+		status = with_transport(load, uuid, name, transport);
 	transport->ops->close(transport);
 	return status;
 }
 
 int main(int argc, char **argv)
 {
-	struct command command = { .option = client_option, .flag = client_flag };
+	struct load_command load = { .option = client_option, .flag = client_flag };
 
-	switch (command_parse(&command, "vgpu-client", argc, argv)) {
+	switch (load_command_parse(&load, "vgpu-client", argc, argv)) {
 	case COMMAND_HELP:
 		help();
 		return EXIT_OK;
@@ -220,11 +196,11 @@ int main(int argc, char **argv)
 	case COMMAND_RUN:
 		break;
 	}
-	if (slice_count && command.argc)
+	if (slice_count && load.command.argc)
 		return usage("--slice takes no UUID and command");
 	if (slice_count)
-		return client_slices(slices, slice_count, &command.saturate,
-				     &options, command.json, command.ready);
-	saturate_complete(&command.saturate);
-	return run(&command);
+		return client_slices(slices, slice_count, &load.saturate,
+				     &options, load.command.json, load.ready);
+	saturate_complete(&load.saturate);
+	return run(&load);
 }

@@ -18,7 +18,6 @@
 #include "report.h"
 #include "single.h"
 #include "transport_vfio.h"
-#include "workload.h"
 
 #define BATCH 16u
 #define OPERAND 16384u

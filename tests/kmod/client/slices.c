@@ -9,6 +9,7 @@
 #include "client.h"
 #include "clock.h"
 #include "exit.h"
+#include "load_command.h"
 #include "saturate.h"
 #include "transport_vfio.h"
 
@@ -132,7 +133,7 @@ static int run_slices(struct slice *slices, unsigned int count, bool json,
 	}
 	pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
 	if (ready)
-		command_await_go(json);
+		load_command_await_go(json);
 	pthread_barrier_wait(&begin);
 	for (unsigned int i = 0; i < count; i++)
 		pthread_join(slices[i].thread, NULL);

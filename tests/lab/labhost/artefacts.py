@@ -19,12 +19,16 @@ from labhost.rootfs import in_root
 from labhost.snapshot import Snapshot
 from labhost.toolchain import Kernel, Toolchain
 
-SOURCES = ("kmod", "tests/kmod/client", "tests/kmod/defects", "tests/kmod/vendor", "VERSION")
+SOURCES = ("kmod", "tests/kmod/client", "tests/kmod/defects", "tests/kmod/exercise", "tests/kmod/vendor", "VERSION")
 _MODULES = ("kmod/vgpumgr.ko", "kmod/guest/vgpu_guest.ko", "tests/kmod/vendor/vgpu_vendor.ko")
 """Ours, and a driver that has a function which ours adopts."""
 _MODULES_OF_OWN_KERNEL = ("kmod/kunit/vgpumgr_kunit.ko", "tests/kmod/defects/vgpu_defects.ko")
 """KUnit's cases, and what proves that a kernel which is built here to find defects does."""
-_TOOLS = {"kmod/guest/tool": "vgpu-guest", "tests/kmod/client": "vgpu-client"}
+_TOOLS = {
+    "kmod/guest/tool": "vgpu-guest",
+    "tests/kmod/client": "vgpu-client",
+    "tests/kmod/exercise": "vgpu-exercise",
+}
 _BUILD_LIMIT_S = 900.0
 _EACH_FUNCTION_IN_ITS_STACK = (
     "-fno-inline-functions-called-once",
@@ -96,7 +100,7 @@ def built_modules(tree: Path, kernel: Kernel) -> Sequence[str]:
 
 
 def tools(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
-    """Return the static programs vgpu-guest and vgpu-client, as far as their sources exist."""
+    """Return the static programs vgpu-guest, vgpu-client and vgpu-exercise, as far as their sources exist."""
     sources = Snapshot.take(paths.checkout, SOURCES)
     present = [place for place in _TOOLS if (paths.checkout / place / "Makefile").is_file()]
     for place in _TOOLS.keys() - set(present):

@@ -44,7 +44,7 @@ examples:
 
 in a lab host:
   /lab/vgpumgr.ko, /lab/vgpu_guest.ko          our modules; `lab-insmod [PARAMETER=VALUE...]` loads the first
-  /lab/bin (on PATH)                           vgpu-guest, vgpu-client: static programs
+  /lab/bin (on PATH)                           vgpu-guest, vgpu-client, vgpu-exercise: static programs
   /lab/guest/kernel, /lab/guest/initrd         to start guests with; kernel command line: console=ttyS0
                                                vgpu.run=SHELL-COMMAND, by gzip and base64 [vgpu.keep=1]
   /usr/lib/vgpumgr                             with --compute: programs of compute/ and of tests/chain/programs

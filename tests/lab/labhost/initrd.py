@@ -121,8 +121,8 @@ def _write_guest(
     for module in modules:
         archive.add_file(module.name, module)
     for binary in binaries:
-        if binary.name == "vgpu-guest":
-            archive.add_file("bin/vgpu-guest", binary)
+        if binary.name in ("vgpu-guest", "vgpu-exercise"):
+            archive.add_file(f"bin/{binary.name}", binary)
     archive.add_file("init", init)
     archive.close()
 

@@ -23,7 +23,7 @@ from tests.rig.product import eventually
 STORY = Path("/var/lib/reboot-story.json")
 WORK = """
 vgpu-guest verify --json >/dev/null && echo vgpu.verified=1
-vgpu-guest saturate --json --op delay --delay-us 500 --seconds 3600
+vgpu-exercise saturate --json --op delay --delay-us 500 --seconds 3600
 """
 MEASURED_S = 2
 # libvirt-guests waits that long for guests to shut down, and ours do not listen

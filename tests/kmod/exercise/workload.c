@@ -8,6 +8,7 @@
 
 #include "crc32c.h"
 #include "descriptor.h"
+#include "reference.h"
 
 #define ALIGNMENT 64u
 #define SPOILED 0xa5
@@ -39,49 +40,6 @@ void workload_defaults(struct workload_options *options)
 	};
 }
 
-void workload_random(void *into, size_t bytes, uint64_t seed)
-{
-	uint8_t *at = into;
-
-	while (bytes) {
-		size_t part = bytes < 8 ? bytes : 8;
-		uint64_t mixed = seed += 0x9e3779b97f4a7c15ull;
-
-		mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ull;
-		mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebull;
-		mixed = htole64(mixed ^ mixed >> 31);
-		memcpy(at, &mixed, part);
-		at += part;
-		bytes -= part;
-	}
-}
-
-void workload_gemm(uint32_t *c, const uint32_t *a, const uint32_t *b, uint32_t m,
-		   uint32_t n, uint32_t k)
-{
-	memset(c, 0, sizeof(*c) * m * n);
-	for (uint32_t row = 0; row < m; row++)
-		for (uint32_t inner = 0; inner < k; inner++) {
-			uint32_t left = le32toh(a[row * k + inner]);
-
-			for (uint32_t column = 0; column < n; column++)
-				c[row * n + column] +=
-					left * le32toh(b[inner * n + column]);
-		}
-	for (uint32_t i = 0; i < m * n; i++)
-		c[i] = htole32(c[i]);
-}
-
-uint32_t workload_factorial(uint32_t n)
-{
-	uint32_t product = 1;
-
-	/* 34! and all that follow are multiples of 2^32 */
-	for (uint32_t factor = 2; factor <= n && product; factor++)
-		product *= factor;
-	return product;
-}
-
 static uint64_t take(struct cursor *cursor, uint64_t bytes)
 {
 	uint64_t at = (cursor->used + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1);
@@ -110,7 +68,7 @@ static uint32_t fill_pattern(const struct workload_options *options,
 {
 	uint32_t pattern;
 
-	workload_random(&pattern, sizeof(pattern), options->seed * 1000 + variant);
+	reference_random(&pattern, sizeof(pattern), options->seed * 1000 + variant);
 	return le32toh(pattern);
 }
 
@@ -168,9 +126,9 @@ static uint8_t *expect(const struct workload_options *options, uint16_t op,
 		memcpy(expected, area + data->source, options->bytes);
 		break;
 	case VGPU_OP_GEMM_I32:
-		workload_gemm((uint32_t *)expected,
-			      (const uint32_t *)(area + data->a),
-			      (const uint32_t *)(area + data->b), dim, dim, dim);
+		reference_gemm((uint32_t *)expected,
+			       (const uint32_t *)(area + data->a),
+			       (const uint32_t *)(area + data->b), dim, dim, dim);
 		break;
 	}
 	return expected;
@@ -214,7 +172,7 @@ static void place_init(struct workload *workload, uint32_t number,
 	case VGPU_OP_FACT:
 		factorial = options->fact_n - (options->fact_n > variant ? variant : 0);
 		place->desc = descriptor_fact(factorial);
-		place->result = workload_factorial(factorial);
+		place->result = reference_factorial(factorial);
 		break;
 	default:
 		place->desc = descriptor_nop();
@@ -243,12 +201,12 @@ static int fill_variants(struct workload *workload, uint8_t *area,
 	for (uint32_t v = 0; v < WORKLOAD_VARIANTS; v++) {
 		uint64_t seed = (options->seed << 8) + 3 * v;
 
-		workload_random(area + variants[v].source, options->bytes, seed);
+		reference_random(area + variants[v].source, options->bytes, seed);
 		if (uses(options, VGPU_OP_GEMM_I32)) {
-			workload_random(area + variants[v].a,
-					matrix_bytes(options), seed + 1);
-			workload_random(area + variants[v].b,
-					matrix_bytes(options), seed + 2);
+			reference_random(area + variants[v].a,
+					 matrix_bytes(options), seed + 1);
+			reference_random(area + variants[v].b,
+					 matrix_bytes(options), seed + 2);
 		}
 		for (uint32_t i = 0; i < options->op_count; i++) {
 			uint16_t op = options->ops[i];

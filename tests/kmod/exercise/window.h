@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* One window of /dev/vgpuN-compute, opened and mapped. */
-#ifndef VGPU_TOOL_WINDOW_H
-#define VGPU_TOOL_WINDOW_H
+#ifndef VGPU_EXERCISE_WINDOW_H
+#define VGPU_EXERCISE_WINDOW_H
 
 #include <stdbool.h>
 #include <stdint.h>

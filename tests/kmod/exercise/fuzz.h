@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Descriptors of any content, from a guest that goes on whatever they cause. */
-#ifndef VGPU_TOOL_FUZZ_H
-#define VGPU_TOOL_FUZZ_H
+#ifndef VGPU_EXERCISE_FUZZ_H
+#define VGPU_EXERCISE_FUZZ_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * end is one of tests (tests/rig/window_executor.py): a window's first words say what its
  * child is to do.
  */
-#ifndef VGPU_TOOL_WINDOWS_H
-#define VGPU_TOOL_WINDOWS_H
+#ifndef VGPU_EXERCISE_WINDOWS_H
+#define VGPU_EXERCISE_WINDOWS_H
 
 #include <stdbool.h>
 #include <stdint.h>

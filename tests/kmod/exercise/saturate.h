@@ -6,8 +6,8 @@
  * smallest value is the one each submission finds. The transport counts it
  * after ringing the doorbell, which can only make it look smaller than it was.
  */
-#ifndef VGPU_TOOL_SATURATE_H
-#define VGPU_TOOL_SATURATE_H
+#ifndef VGPU_EXERCISE_SATURATE_H
+#define VGPU_EXERCISE_SATURATE_H
 
 #include <stdbool.h>
 #include <stdint.h>

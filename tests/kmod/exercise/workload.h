@@ -7,8 +7,8 @@
  * from a few variants. The destination of an item that will be verified is
  * spoiled when the item is built, so an item that did not run cannot pass.
  */
-#ifndef VGPU_TOOL_WORKLOAD_H
-#define VGPU_TOOL_WORKLOAD_H
+#ifndef VGPU_EXERCISE_WORKLOAD_H
+#define VGPU_EXERCISE_WORKLOAD_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -72,15 +72,5 @@ bool workload_check(struct workload *workload, uint64_t number,
 
 /* Operand bytes item @number reads and writes. */
 uint64_t workload_bytes(const struct workload *workload, uint64_t number);
-
-/* Repeatable data: the 32-bit words of a splitmix64 sequence. */
-void workload_random(void *into, size_t bytes, uint64_t seed);
-
-/* C = A * B modulo 2^32, row-major. */
-void workload_gemm(uint32_t *c, const uint32_t *a, const uint32_t *b, uint32_t m,
-		   uint32_t n, uint32_t k);
-
-/* n! modulo 2^32 */
-uint32_t workload_factorial(uint32_t n);
 
 #endif

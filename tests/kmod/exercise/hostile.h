@@ -3,8 +3,8 @@
  * Malformed work, the sticky error it must cause, and the recovery by reset.
  * Cases that need registers are in tests/kmod/client.
  */
-#ifndef VGPU_TOOL_HOSTILE_H
-#define VGPU_TOOL_HOSTILE_H
+#ifndef VGPU_EXERCISE_HOSTILE_H
+#define VGPU_EXERCISE_HOSTILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

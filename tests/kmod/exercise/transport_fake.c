@@ -9,7 +9,7 @@
 
 #include "crc32c.h"
 #include "descriptor.h"
-#include "workload.h"
+#include "reference.h"
 
 #define ENTRIES 1024u
 #define ITEM_BYTES_MAX 0x100000u
@@ -134,11 +134,11 @@ static uint64_t compute(const struct vgpu_desc *desc, uint8_t *data[])
 	case VGPU_OP_CRC32C:
 		return crc32c(data[0], arg[0]);
 	case VGPU_OP_GEMM_I32:
-		workload_gemm((uint32_t *)data[0], (uint32_t *)data[1],
-			      (uint32_t *)data[2], arg[0], arg[1], arg[2]);
+		reference_gemm((uint32_t *)data[0], (uint32_t *)data[1],
+			       (uint32_t *)data[2], arg[0], arg[1], arg[2]);
 		break;
 	case VGPU_OP_FACT:
-		return workload_factorial(arg[0]);
+		return reference_factorial(arg[0]);
 	}
 	return 0;
 }

@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Options of saturating runs, shared by the command line and --slice. */
+/* Options of saturating runs, shared by the command lines and vgpu-client's --slice. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "clock.h"
 #include "descriptor.h"
-#include "exit.h"
 #include "saturate.h"
 
 #define DURATION_NS (10 * NS_PER_S)
-
-const char exit_help[] =
-	"exit status: 0 all right; 1 wrong result; 2 command line; 3 device cannot be\n"
-	"opened or used; 4 nothing completed in time; 5 the device stopped with an\n"
-	"error; 6 fewer items queued than --queued-min\n";
 
 const char saturate_help[] =
 	"  --op A+B+..       operations taken in turn: nop fill copy crc32c gemm delay fact,\n"
@@ -39,7 +33,8 @@ const char saturate_help[] =
 	"  --nap-us N        submit a batch (1 item unless --batch), wait for it, sleep\n"
 	"  --progress-ms N   report progress so often\n"
 	"  --timeout-s S     give up when nothing completes for so long (60)\n"
-	"  --drain-s S       at the end wait so long for queued items (10)\n";
+	"  --drain-s S       at the end wait so long for queued items (10)\n"
+	"exit status 6: fewer items queued than --queued-min\n";
 
 static const char *parse_u64(const char *text, uint64_t max, uint64_t *value)
 {

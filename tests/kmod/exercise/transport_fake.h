@@ -3,8 +3,8 @@
  * A device in memory that follows vgpu_device.h, for tests of this program.
  * Items run when somebody waits for them, or at once when @eager.
  */
-#ifndef VGPU_TOOL_TRANSPORT_FAKE_H
-#define VGPU_TOOL_TRANSPORT_FAKE_H
+#ifndef VGPU_EXERCISE_TRANSPORT_FAKE_H
+#define VGPU_EXERCISE_TRANSPORT_FAKE_H
 
 #include "transport.h"
 
