@@ -2,9 +2,9 @@
 /*
  * vgpumgr control: the generic netlink family "vgpumgr".
  *
- * What the operations and attributes mean is written in vgpumgr.yaml beside
- * this file. Numbers are never changed or used again. Commands from 32 on are
- * events, sent to the multicast group.
+ * Made by kmod/uapi/generate from vgpumgr.yaml, which says what the operations
+ * and attributes mean; change that. Numbers are never changed or used again.
+ * Commands from 32 on are events, sent to the multicast group.
  */
 #ifndef _UAPI_VGPUMGR_NETLINK_H
 #define _UAPI_VGPUMGR_NETLINK_H

@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The netlink family is written down three times: YNL spec, C header, Python. They must be the same family."""
+"""The netlink family is written once, as a YNL specification; what is made of it must be the same family."""
 
+import json
 import re
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from vgpumgr_agent.helper.protocol import VERSION, HelperRefusedError
+from vgpumgr_agent.helper.request import parse
 
-from vgpumgr.control import protocol
-from vgpumgr.control.protocol import AttributeSet, Command
+from vgpumgr.broker.configuration import Tenant
+from vgpumgr.control import protocol, ranges
+from vgpumgr.control.protocol import Command
+from vgpumgr.policy.terms import Terms
+from vgpumgr.wire.fleet import DesiredGroup
 
 UAPI = Path(__file__).parents[2] / "kmod" / "uapi"
 SPEC: dict[str, Any] = yaml.safe_load((UAPI / "vgpumgr.yaml").read_text())
@@ -54,6 +64,13 @@ def python_constants(prefix: str, numbers: type[IntEnum]) -> dict[str, int]:
     return {prefix + member.name: member.value for member in numbers}
 
 
+def test_header_and_python_module_are_made_from_the_specification() -> None:
+    """If not: `kmod/uapi/generate`."""
+    command = [sys.executable, UAPI / "generate", "--check"]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
 def test_the_spec_and_the_header_have_the_same_names_and_numbers() -> None:
     expected = spec_operations()
     for attribute_set in SPEC["attribute-sets"]:
@@ -73,16 +90,6 @@ def test_python_and_the_header_have_the_same_names_and_numbers() -> None:
     assert found == header_constants()
 
 
-def test_all_three_name_the_same_family_and_version() -> None:
-    header = (UAPI / "vgpumgr_netlink.h").read_text()
-    assert SPEC["name"] == protocol.FAMILY_NAME
-    assert f'#define VGPUMGR_FAMILY_NAME\t"{protocol.FAMILY_NAME}"' in header
-    assert f"#define VGPUMGR_FAMILY_VERSION\t{protocol.FAMILY_VERSION}\n" in header
-    assert SPEC.get("version", 1) == protocol.FAMILY_VERSION
-    assert SPEC["mcast-groups"]["list"] == [{"name": protocol.EVENTS_GROUP}]
-    assert f'#define VGPUMGR_MCGRP_EVENTS\t"{protocol.EVENTS_GROUP}"' in header
-
-
 def test_exactly_the_notifications_are_events_of_the_group() -> None:
     for operation in SPEC["operations"]["list"]:
         told = operation["name"].endswith("-ntf")
@@ -90,19 +97,9 @@ def test_exactly_the_notifications_are_events_of_the_group() -> None:
         assert (operation["value"] >= 32) == told
 
 
-@pytest.mark.parametrize("name", SETS)
-def test_python_gives_each_attribute_the_type_and_name_of_the_spec(name: str) -> None:
-    (spec,) = (found for found in SPEC["attribute-sets"] if found["name"] == name)
-    attributes: AttributeSet = SETS[name]
-    for number, attribute in enumerate(spec["attributes"], 1):
-        assert attributes.type_of(number) == attribute["type"], attribute["name"]
-        assert attributes.field_of(number) == attribute["name"]
-
-
 def test_every_operation_uses_attributes_of_its_set() -> None:
     known = {spec["name"]: {attribute["name"] for attribute in spec["attributes"]} for spec in SPEC["attribute-sets"]}
     for operation in SPEC["operations"]["list"]:
-        assert protocol.ATTRIBUTES[Command(operation["value"])] is SETS[operation["attribute-set"]]
         sides = [side for way in ("do", "dump") for side in operation.get(way, {}).values()]
         for side in [*sides, *filter(None, [operation.get("event")])]:
             assert set(side["attributes"]) <= known[operation["attribute-set"]], operation["name"]
@@ -129,3 +126,34 @@ def test_ranges_of_the_spec_are_those_of_the_scheduler_core() -> None:
         assert checks["burst-us"] == {"max": limits["VGPU_BURST_MAX_NS"] // 1000}
         if name == "tenant":
             assert checks["timeslice-us"] == {"max": limits["VGPU_TIMESLICE_MAX_NS"] // 1000}
+    assert limits["VGPU_TIMESLICE_MIN_NS"] // 1000 == ranges.TIMESLICE_US_MIN
+    assert limits["VGPU_RESERVE_PERIOD_MIN_NS"] // 1000 == ranges.RESERVE_PERIOD_US_MIN
+    assert limits["VGPU_RESERVE_PERIOD_MAX_NS"] // 1000 == ranges.RESERVE_PERIOD_US_MAX
+    assert limits["VGPU_RESERVE_LIMIT_MAX"] == ranges.RESERVE_LIMIT_PERMILLE_MAX
+    assert limits["VGPU_HOLD_MAX_NS"] // 1000 == ranges.HOLD_US_MAX
+    assert limits["VGPU_CHUNK_MIN_NS"] // 1000 == ranges.CHUNK_US_MIN
+    assert limits["VGPU_CHUNK_MAX_NS"] // 1000 == ranges.CHUNK_US_MAX
+
+
+def test_no_model_takes_a_weight_that_the_kernel_refuses() -> None:
+    group: dict[str, Any] = {"gpu": "0000:65:00.0", "tenant": "acme", "timeslice_us": 2000}
+    members = {**group, "cap_us": 0, "cap_period_us": 0, "mode": "fair", "band": "fair"}
+    members |= {"reserve_us": 0, "reserve_period_us": 0}
+    for weight, taken in ((0, False), (1, True), (ranges.WEIGHT_MAX, True), (ranges.WEIGHT_MAX + 1, False)):
+        request = {
+            "v": VERSION,
+            "op": "configure",
+            "reserve_us": 0,
+            "reserve_period_us": 0,
+            **members,
+            "weight": weight,
+        }
+        tries: list[Callable[[], object]] = [
+            lambda weight=weight: DesiredGroup(**group, weight=weight),
+            lambda weight=weight: Terms(weight=weight),
+            lambda weight=weight: Tenant(weight=weight),
+            lambda request=request: parse(json.dumps(request).encode()),
+        ]
+        for tried in tries:
+            with nullcontext() if taken else pytest.raises((ValueError, HelperRefusedError)):
+                tried()

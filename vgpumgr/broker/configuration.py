@@ -21,6 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from vgpumgr.broker.control import field_invalid
 from vgpumgr.broker.places import Programs, pocl_library
 from vgpumgr.broker.problems import problem
+from vgpumgr.control import ranges
 from vgpumgr.errors import ArgumentError, SettingsError
 
 MAX_BYTES = 1 << 20
@@ -68,10 +69,10 @@ class Engine(Table):
     """How turns are given and what stops work that does not end in time; see docs/compute.md."""
 
     grace_us: Annotated[int, Field(ge=0, le=10_000_000)] = 2_000
-    chunk_us: Annotated[int, Field(ge=1, le=10_000_000)] = 5_000
-    min_chunk_us: Annotated[int, Field(ge=1, le=10_000_000)] = 100
+    chunk_us: Annotated[int, Field(ge=ranges.CHUNK_US_MIN, le=ranges.CHUNK_US_MAX)] = 5_000
+    min_chunk_us: Annotated[int, Field(ge=ranges.CHUNK_US_MIN, le=ranges.CHUNK_US_MAX)] = 100
     switch_cost_us: Annotated[int, Field(ge=0, le=10_000)] = 100
-    reserve_limit_permille: Annotated[int, Field(ge=0, le=750)] = 500
+    reserve_limit_permille: Annotated[int, Field(ge=0, le=ranges.RESERVE_LIMIT_PERMILLE_MAX)] = 500
     gate_limit_us: Annotated[int, Field(ge=10_000, le=60_000_000)] = 2_000_000
     free_permille: Annotated[int, Field(ge=0, le=1_000_000)] = 20
     allowance_permille: Annotated[int, Field(ge=0, le=1_000_000)] = 500
@@ -100,15 +101,17 @@ class Tenant(Table):
     """What one tenant gets. `weight` and `share_permille` are two names of one thing: only their ratio to those of
     other tenants counts. A `reserve_us` makes it a latency tenant. `native`: its programs hold the GPU themselves."""
 
-    weight: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    weight: Annotated[int, Field(ge=ranges.WEIGHT_MIN, le=ranges.WEIGHT_MAX)] | None = None
     share_permille: Annotated[int, Field(ge=1, le=1000)] | None = None
-    timeslice_us: Annotated[int, Field(ge=10, le=1_000_000)] = 5_000
+    timeslice_us: Annotated[int, Field(ge=ranges.TIMESLICE_US_MIN, le=ranges.TIMESLICE_US_MAX)] = 5_000
     cap_permille: Annotated[int, Field(ge=1, le=1000)] | None = None
-    cap_period_us: Annotated[int, Field(ge=100, le=1_000_000)] = 100_000
-    burst_us: Annotated[int, Field(ge=0, le=8_000_000)] = 0
-    reserve_us: Annotated[int, Field(ge=1, le=4_000_000)] | None = None
-    reserve_period_us: Annotated[int, Field(ge=100, le=4_000_000)] | None = None
-    hold_max_us: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    cap_period_us: Annotated[int, Field(ge=ranges.CAP_PERIOD_US_MIN, le=ranges.CAP_PERIOD_US_MAX)] = 100_000
+    burst_us: Annotated[int, Field(ge=0, le=ranges.BURST_US_MAX)] = 0
+    reserve_us: Annotated[int, Field(ge=1, le=ranges.RESERVE_PERIOD_US_MAX)] | None = None
+    reserve_period_us: (
+        Annotated[int, Field(ge=ranges.RESERVE_PERIOD_US_MIN, le=ranges.RESERVE_PERIOD_US_MAX)] | None
+    ) = None
+    hold_max_us: Annotated[int, Field(ge=0, le=ranges.HOLD_US_MAX)] = 0
     inversion_permille: Permille = 0
     memory: Annotated[Size, Field(ge=MIB, le=2**62)] = 1024 * MIB
     window: Annotated[Size, Field(ge=4 * MIB, le=16384 * MIB, multiple_of=4096)] = 64 * MIB

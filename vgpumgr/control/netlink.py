@@ -10,9 +10,10 @@ from types import TracebackType
 from typing import Any
 
 from vgpumgr.control import protocol, wire
+from vgpumgr.control.attributes import AttributeSet
 from vgpumgr.control.family import CONTROL_FAMILY, FAMILY_NAME, GET_FAMILY, Family, decode_family
 from vgpumgr.control.model import Gpu, RunHistogram, Slice, Tenant
-from vgpumgr.control.protocol import AttributeSet, Command, GpuAttribute, SliceAttribute, TenantAttribute
+from vgpumgr.control.protocol import Command, GpuAttribute, SliceAttribute, TenantAttribute
 from vgpumgr.errors import (
     ControlProtocolError,
     ControlUnavailableError,

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of the generic netlink family: kmod/uapi/vgpumgr_netlink.h and vgpumgr.yaml in Python.
+"""Numbers of the generic netlink family. Made by kmod/uapi/generate from kmod/uapi/vgpumgr.yaml; change that.
 
-A test compares all three. Names are the header's without their prefix.
+Names are those of kmod/uapi/vgpumgr_netlink.h without their prefix.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
+
+from vgpumgr.control.attributes import AttributeSet
 
 FAMILY_NAME = "vgpumgr"
 FAMILY_VERSION = 1
@@ -190,102 +191,112 @@ class EventAttribute(IntEnum):
     LIMIT_NS = 13
 
 
-# The type of each attribute, in the words of vgpumgr.yaml.
-_GPU_TYPES: Mapping[IntEnum, str] = {
-    GpuAttribute.PAD: "pad",
-    GpuAttribute.NAME: "string",
-    GpuAttribute.ENGINE: "string",
-    GpuAttribute.ATTACH: "u32",
-    GpuAttribute.TIMESLICE_MIN_US: "u32",
-    GpuAttribute.MAX_CHUNK_US: "u32",
-    GpuAttribute.SLICES: "u32",
-    GpuAttribute.TENANTS: "u32",
-    GpuAttribute.POLICY: "u32",
-    GpuAttribute.PLACES: "u32",
-    GpuAttribute.RESERVE_LIMIT_PERMILLE: "u32",
-    GpuAttribute.WEDGED: "flag",
-    GpuAttribute.DRIVER: "string",
-    GpuAttribute.ADOPTED: "flag",
-}
-_TENANT_TYPES: Mapping[IntEnum, str] = {
-    TenantAttribute.PAD: "pad",
-    TenantAttribute.GPU: "string",
-    TenantAttribute.TENANT: "string",
-    TenantAttribute.WEIGHT: "u32",
-    TenantAttribute.TIMESLICE_US: "u32",
-    TenantAttribute.CAP_US: "u32",
-    TenantAttribute.CAP_PERIOD_US: "u32",
-    TenantAttribute.BURST_US: "u32",
-    TenantAttribute.CONFIGURED: "flag",
-    TenantAttribute.SLICES: "u32",
-    TenantAttribute.LAG_NS: "s64",
-    TenantAttribute.RUN_LENGTH: "nest",
-    TenantAttribute.MODE: "u32",
-    TenantAttribute.BAND: "u32",
-    TenantAttribute.RESERVE_US: "u32",
-    TenantAttribute.RESERVE_PERIOD_US: "u32",
-    TenantAttribute.HOLD_MAX_US: "u32",
-    TenantAttribute.INVERSION_PERMILLE: "u32",
-    TenantAttribute.INVERSION_BURST_US: "u32",
-    TenantAttribute.THROTTLED: "flag",
-}
-_RUN_LENGTH_TYPES: Mapping[IntEnum, str] = {
-    RunLengthAttribute.PAD: "pad",
-}
-_SLICE_TYPES: Mapping[IntEnum, str] = {
-    SliceAttribute.PAD: "pad",
-    SliceAttribute.GPU: "string",
-    SliceAttribute.UUID: "string",
-    SliceAttribute.TENANT: "string",
-    SliceAttribute.WEIGHT: "u32",
-    SliceAttribute.CAP_US: "u32",
-    SliceAttribute.CAP_PERIOD_US: "u32",
-    SliceAttribute.BURST_US: "u32",
-    SliceAttribute.OPEN: "flag",
-    SliceAttribute.SCHEDULED: "flag",
-    SliceAttribute.ERROR: "u32",
-    SliceAttribute.ERROR_INDEX: "u32",
-    SliceAttribute.QUEUED: "u32",
-    SliceAttribute.THROTTLED: "flag",
-}
-_EVENT_TYPES: Mapping[IntEnum, str] = {
-    EventAttribute.PAD: "pad",
-    EventAttribute.COUNT: "u32",
-    EventAttribute.GPU: "string",
-    EventAttribute.TENANT: "string",
-    EventAttribute.SLICE: "string",
-    EventAttribute.PID: "u32",
-    EventAttribute.COMM: "string",
-    EventAttribute.ERROR: "u32",
-    EventAttribute.ERROR_INDEX: "u32",
-}
-
-
-@dataclass(frozen=True)
-class AttributeSet:
-    """One set of attributes. `types` leaves out what is u64, as most are."""
-
-    numbers: type[IntEnum]
-    types: Mapping[IntEnum, str]
-
-    def type_of(self, number: int) -> str:
-        """Return the attribute's type in the words of vgpumgr.yaml, "" for a number this version does not know."""
-        if number not in self.numbers._value2member_map_:
-            return ""
-        return self.types.get(self.numbers(number), "u64")
-
-    def field_of(self, number: int) -> str:
-        """Return the attribute's name as in vgpumgr.yaml; its number for one this version does not know."""
-        if number not in self.numbers._value2member_map_:
-            return f"attribute {number}"
-        return self.numbers(number).name.lower().replace("_", "-")
-
-
-GPU = AttributeSet(GpuAttribute, _GPU_TYPES)
-TENANT = AttributeSet(TenantAttribute, _TENANT_TYPES)
-RUN_LENGTH = AttributeSet(RunLengthAttribute, _RUN_LENGTH_TYPES)
-SLICE = AttributeSet(SliceAttribute, _SLICE_TYPES)
-EVENT = AttributeSet(EventAttribute, _EVENT_TYPES)
+GPU = AttributeSet(
+    GpuAttribute,
+    types={
+        GpuAttribute.PAD: "pad",
+        GpuAttribute.NAME: "string",
+        GpuAttribute.ENGINE: "string",
+        GpuAttribute.ATTACH: "u32",
+        GpuAttribute.TIMESLICE_MIN_US: "u32",
+        GpuAttribute.MAX_CHUNK_US: "u32",
+        GpuAttribute.SLICES: "u32",
+        GpuAttribute.TENANTS: "u32",
+        GpuAttribute.POLICY: "u32",
+        GpuAttribute.PLACES: "u32",
+        GpuAttribute.RESERVE_LIMIT_PERMILLE: "u32",
+        GpuAttribute.WEDGED: "flag",
+        GpuAttribute.DRIVER: "string",
+        GpuAttribute.ADOPTED: "flag",
+    },
+    bounds={
+        GpuAttribute.MAX_CHUNK_US: (1, 10000000),
+        GpuAttribute.PLACES: (0, 10000),
+        GpuAttribute.RESERVE_LIMIT_PERMILLE: (0, 750),
+    },
+)
+TENANT = AttributeSet(
+    TenantAttribute,
+    types={
+        TenantAttribute.PAD: "pad",
+        TenantAttribute.GPU: "string",
+        TenantAttribute.TENANT: "string",
+        TenantAttribute.WEIGHT: "u32",
+        TenantAttribute.TIMESLICE_US: "u32",
+        TenantAttribute.CAP_US: "u32",
+        TenantAttribute.CAP_PERIOD_US: "u32",
+        TenantAttribute.BURST_US: "u32",
+        TenantAttribute.CONFIGURED: "flag",
+        TenantAttribute.SLICES: "u32",
+        TenantAttribute.LAG_NS: "s64",
+        TenantAttribute.RUN_LENGTH: "nest",
+        TenantAttribute.MODE: "u32",
+        TenantAttribute.BAND: "u32",
+        TenantAttribute.RESERVE_US: "u32",
+        TenantAttribute.RESERVE_PERIOD_US: "u32",
+        TenantAttribute.HOLD_MAX_US: "u32",
+        TenantAttribute.INVERSION_PERMILLE: "u32",
+        TenantAttribute.INVERSION_BURST_US: "u32",
+        TenantAttribute.THROTTLED: "flag",
+    },
+    bounds={
+        TenantAttribute.WEIGHT: (1, 10000),
+        TenantAttribute.TIMESLICE_US: (0, 1000000),
+        TenantAttribute.CAP_US: (0, 1000000),
+        TenantAttribute.CAP_PERIOD_US: (100, 1000000),
+        TenantAttribute.BURST_US: (0, 8000000),
+        TenantAttribute.RESERVE_US: (0, 4000000),
+        TenantAttribute.RESERVE_PERIOD_US: (0, 4000000),
+        TenantAttribute.HOLD_MAX_US: (0, 1000000),
+        TenantAttribute.INVERSION_PERMILLE: (0, 1000),
+        TenantAttribute.INVERSION_BURST_US: (0, 8000000),
+    },
+)
+RUN_LENGTH = AttributeSet(
+    RunLengthAttribute,
+    types={
+        RunLengthAttribute.PAD: "pad",
+    },
+)
+SLICE = AttributeSet(
+    SliceAttribute,
+    types={
+        SliceAttribute.PAD: "pad",
+        SliceAttribute.GPU: "string",
+        SliceAttribute.UUID: "string",
+        SliceAttribute.TENANT: "string",
+        SliceAttribute.WEIGHT: "u32",
+        SliceAttribute.CAP_US: "u32",
+        SliceAttribute.CAP_PERIOD_US: "u32",
+        SliceAttribute.BURST_US: "u32",
+        SliceAttribute.OPEN: "flag",
+        SliceAttribute.SCHEDULED: "flag",
+        SliceAttribute.ERROR: "u32",
+        SliceAttribute.ERROR_INDEX: "u32",
+        SliceAttribute.QUEUED: "u32",
+        SliceAttribute.THROTTLED: "flag",
+    },
+    bounds={
+        SliceAttribute.WEIGHT: (1, 10000),
+        SliceAttribute.CAP_US: (0, 1000000),
+        SliceAttribute.CAP_PERIOD_US: (100, 1000000),
+        SliceAttribute.BURST_US: (0, 8000000),
+    },
+)
+EVENT = AttributeSet(
+    EventAttribute,
+    types={
+        EventAttribute.PAD: "pad",
+        EventAttribute.COUNT: "u32",
+        EventAttribute.GPU: "string",
+        EventAttribute.TENANT: "string",
+        EventAttribute.SLICE: "string",
+        EventAttribute.PID: "u32",
+        EventAttribute.COMM: "string",
+        EventAttribute.ERROR: "u32",
+        EventAttribute.ERROR_INDEX: "u32",
+    },
+)
 
 ATTRIBUTES: Mapping[Command, AttributeSet] = {
     Command.GPU_GET: GPU,

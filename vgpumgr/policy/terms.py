@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# VGPU_WEIGHT_MAX of the core
-MAX_WEIGHT = 10_000
+from vgpumgr.control.ranges import WEIGHT_MAX, WEIGHT_MIN
+
 PERMILLE = 1000
 
 
@@ -28,8 +28,8 @@ class Terms:
     reserve_period_ns: int = 0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.weight <= MAX_WEIGHT:
-            raise ValueError(f"weight {self.weight} is not in 1..{MAX_WEIGHT}")
+        if not WEIGHT_MIN <= self.weight <= WEIGHT_MAX:
+            raise ValueError(f"weight {self.weight} is not in {WEIGHT_MIN}..{WEIGHT_MAX}")
         if self.burst_ns < 0 or (self.burst_ns and not self.cap_ns):
             raise ValueError(f"a burst of {self.burst_ns} ns needs a cap, and is at least 0")
         for what, part_ns, period_ns in (

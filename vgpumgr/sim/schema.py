@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictFloat, StrictInt, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
+from vgpumgr.control.ranges import WEIGHT_MAX, WEIGHT_MIN
 from vgpumgr.sim.quantity import MILLION, parse_percent, parse_rate, parse_time
 
 MAX_GROUPS = 4096
 MAX_SLICES = 4096
 MAX_SEEDS = 1000
-MAX_WEIGHT = 10_000
 MAX_KERNELS = 100_000
 NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 
@@ -235,7 +235,7 @@ class Inversion(Part):
 class Limits(Part):
     """What can be said of a tenant and changed while it works. None: as it is."""
 
-    weight: Annotated[StrictInt, Field(ge=1, le=MAX_WEIGHT)] | None = None
+    weight: Annotated[StrictInt, Field(ge=WEIGHT_MIN, le=WEIGHT_MAX)] | None = None
     timeslice: Positive | None = None
     cap: Annotated[Percent, Field(ge=0, le=MILLION)] | None = None
     cap_period: Positive | None = None
@@ -251,7 +251,7 @@ class Limits(Part):
 class Slice(Part):
     """One device of a tenant."""
 
-    weight: Annotated[StrictInt, Field(ge=1, le=MAX_WEIGHT)] = 1
+    weight: Annotated[StrictInt, Field(ge=WEIGHT_MIN, le=WEIGHT_MAX)] = 1
     cap: Share | None = None
     cap_period: Positive | None = None
     burst: Time | None = None

@@ -8,11 +8,14 @@ from typing import Annotated, Generic, Self, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
+from vgpumgr.control import ranges
+
 PERMILLE = 1000
 MEM_BYTES_MAX = 1 << 50
 WINDOW_BYTES = 64 << 20
 """Of a slice that has an executor: BAR2 of its virtual function, see VGPU_WINDOWS_MAX in kmod/uapi/vgpu_device.h."""
-TIMESLICE_US_MIN, TIMESLICE_US_MAX = 100, 1_000_000
+TIMESLICE_US_MIN, TIMESLICE_US_MAX = 100, ranges.TIMESLICE_US_MAX
+"""Of what an operator may set; the kernel takes shorter ones, too."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="a DNS label")]
 HostRef = Annotated[
@@ -32,6 +35,7 @@ ExecutorCpu = Annotated[
     int, Field(ge=0, le=1_000_000, description="processor time, 1000: one processor; 0: as the host's settings say")
 ]
 TimesliceUs = Annotated[int, Field(ge=TIMESLICE_US_MIN, le=TIMESLICE_US_MAX)]
+Weight = Annotated[int, Field(ge=ranges.WEIGHT_MIN, le=ranges.WEIGHT_MAX)]
 ReservePeriodUs = Annotated[int, Field(ge=1000, le=1_000_000, description="the longest wait of a latency slice")]
 FairRatio = Annotated[
     int,

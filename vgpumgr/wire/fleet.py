@@ -27,6 +27,7 @@ from vgpumgr.wire.common import (
     Policy,
     Request,
     TimesliceUs,
+    Weight,
 )
 
 LEASE_S = 24 * 3600
@@ -104,7 +105,7 @@ class DesiredGroup(Answer):
     gpu: PciAddress
     card: DesiredCard | None = None
     tenant: Name
-    weight: Annotated[int, Field(ge=1, le=1_000_000)]
+    weight: Weight
     timeslice_us: TimesliceUs
     cap_us: Annotated[int, Field(ge=0)] = 0
     cap_period_us: Annotated[int, Field(ge=0)] = 0
@@ -127,7 +128,7 @@ class DesiredSlice(Answer):
     tenant: Name
     vm_uuid: UUID | None
     mdev_type: MdevTypeId
-    weight: Annotated[int, Field(ge=1, le=1_000_000)]
+    weight: Weight
     cap_us: Annotated[int, Field(ge=0)] = 0
     cap_period_us: Annotated[int, Field(ge=0)] = 0
     executor_memory_max_bytes: ExecutorMemory = 0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the helper accepts: every member of every operation, with its syntax and range.
 
-The ranges are those of the kernel's ABI (kmod/uapi/vgpumgr.yaml). Unknown members are refused, so that a newer agent
+The ranges are the kernel's. Unknown members are refused, so that a newer agent
 never believes that an older helper did what it did not understand.
 """
 
@@ -10,17 +10,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from vgpumgr.control import ranges
 from vgpumgr_agent.helper.protocol import VERSION, Code, HelperRefusedError
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _GPU = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _TENANT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _MDEV_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
-
-WEIGHT_MAX = 10_000
-TIMESLICE_US_MIN, TIMESLICE_US_MAX = 10, 1_000_000
-CAP_PERIOD_US_MIN, CAP_PERIOD_US_MAX = 100, 1_000_000
-RESERVE_US_MAX = 4_000_000
 
 Check = Callable[[Any], bool]
 
@@ -47,14 +43,14 @@ _CHECKS: Mapping[str, Check] = {
     "gpu": _text(_GPU),
     "tenant": _text(_TENANT),
     "mdev_type": _text(_MDEV_TYPE),
-    "weight": _number(1, WEIGHT_MAX),
-    "timeslice_us": _number(TIMESLICE_US_MIN, TIMESLICE_US_MAX),
-    "cap_us": _number(0, CAP_PERIOD_US_MAX),
-    "cap_period_us": _number(0, CAP_PERIOD_US_MAX),
+    "weight": _number(ranges.WEIGHT_MIN, ranges.WEIGHT_MAX),
+    "timeslice_us": _number(ranges.TIMESLICE_US_MIN, ranges.TIMESLICE_US_MAX),
+    "cap_us": _number(0, ranges.CAP_PERIOD_US_MAX),
+    "cap_period_us": _number(0, ranges.CAP_PERIOD_US_MAX),
     "mode": _word("fair", "strict"),
     "band": _word("fair", "latency"),
-    "reserve_us": _number(0, RESERVE_US_MAX),
-    "reserve_period_us": _number(0, RESERVE_US_MAX),
+    "reserve_us": _number(0, ranges.RESERVE_PERIOD_US_MAX),
+    "reserve_period_us": _number(0, ranges.RESERVE_PERIOD_US_MAX),
     "memory_max_bytes": _number(0, 1 << 50),
     "tasks_max": _number(0, 1 << 22),
     "cpu_max_permille": _number(0, 1_000_000),
@@ -116,8 +112,8 @@ def _check_cap(members: Mapping[str, Any]) -> None:
     cap_us, period_us = members.get("cap_us", 0), members.get("cap_period_us", 0)
     if not cap_us:
         return
-    if period_us < CAP_PERIOD_US_MIN:
-        raise _invalid(f"cap_period_us: a cap takes a period of at least {CAP_PERIOD_US_MIN}")
+    if period_us < ranges.CAP_PERIOD_US_MIN:
+        raise _invalid(f"cap_period_us: a cap takes a period of at least {ranges.CAP_PERIOD_US_MIN}")
     if cap_us > period_us:
         raise _invalid("cap_us: longer than its period")
 
