@@ -2,6 +2,7 @@
 """The command run inside the test's process, against the fake API, with nothing of this machine's settings."""
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -65,14 +66,22 @@ def cli(api: FakeApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli
     return Cli(api, tmp_path, capsys)
 
 
+def transcripts(path: Path) -> dict[str, str]:
+    """What a file of golden/ holds, by the line with the command."""
+    parts = re.split(r"^(?=\$ vgpumgr )", path.read_text() if path.exists() else "", flags=re.MULTILINE)
+    return {part.partition("\n")[0]: part for part in parts if part}
+
+
 @pytest.fixture
 def golden() -> Callable[[str, str], None]:
-    """Compare with a file under golden/; VGPUMGR_WRITE_GOLDEN=1 writes it instead, for the author to read."""
+    """Compare with a transcript in golden/; VGPUMGR_WRITE_GOLDEN=1 writes it instead, for the author to read."""
 
     def compare(name: str, text: str) -> None:
-        path = GOLDEN / name
+        command = text.partition("\n")[0]
+        kept = transcripts(GOLDEN / name)
         if os.environ.get("VGPUMGR_WRITE_GOLDEN"):
-            path.write_text(text)
-        assert text == path.read_text()
+            kept[command] = text
+            (GOLDEN / name).write_text("".join(kept.values()))
+        assert text == kept.get(command)
 
     return compare

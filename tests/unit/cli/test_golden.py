@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people and programs see, word for word. Each file holds a command, its exit status and what it printed."""
+"""What people and programs see, word for word. Files hold commands, their exit status and what they printed."""
 
-import re
 import shlex
 from collections.abc import Callable
 from datetime import timedelta
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.conftest import GOLDEN, Cli
+from tests.unit.cli.conftest import GOLDEN, Cli, transcripts
 from tests.unit.cli.fake_content import GPU, MADE, OPERATIONS, RESERVATION, SLICES, TOKENS, VM, usage_of
 from vgpumgr.wire.problem import Code, Reason
 from vgpumgr.wire.resources import Usage
@@ -196,10 +195,11 @@ COMMANDS = [
 
 
 def file_name(command: str) -> str:
-    plain = command
-    for number, known in enumerate((*SLICES, *TOKENS, VM, *OPERATIONS, RESERVATION)):
-        plain = plain.replace(str(known), f"uuid{number}")
-    return re.sub(r"[^A-Za-z0-9]+", "-", plain).strip("-").lower() + ".txt"
+    """The file of the command's verb; those of help, and what `get` prints as JSON, have files of their own."""
+    words = command.split()
+    if "--help" in words:
+        return "help.txt"
+    return "get-json.txt" if words[0] == "get" and command.endswith("-o json") else f"{words[0]}.txt"
 
 
 def shown(cli: Cli, command: str) -> str:
@@ -218,21 +218,15 @@ def test_a_command_prints_what_its_golden_file_says(
     golden(file_name(command), shown(cli, command))
 
 
-def test_every_golden_file_belongs_to_a_test() -> None:
-    own = {
-        "refusal-with-reasons.txt",
-        "refusal-with-reasons-json.txt",
-        "refusal-of-a-name.txt",
-        "top.txt",
-        "top-json.txt",
-    }
+def test_every_transcript_belongs_to_a_test() -> None:
+    own = {"refusals.txt", "top-twice.txt"}
     assert {path.name for path in GOLDEN.iterdir()} == {file_name(command) for command in COMMANDS} | own
+    kept = [command for path in GOLDEN.iterdir() if path.name not in own for command in transcripts(path)]
+    assert sorted(kept) == sorted(f"$ vgpumgr {command}" for command in COMMANDS)
 
 
-@pytest.mark.parametrize(
-    ("option", "name"), [("", "refusal-with-reasons.txt"), (" -o json", "refusal-with-reasons-json.txt")]
-)
-def test_reasons_follow_the_refusal(cli: Cli, golden: Golden, option: str, name: str) -> None:
+@pytest.mark.parametrize("option", ["", " -o json"])
+def test_reasons_follow_the_refusal(cli: Cli, golden: Golden, option: str) -> None:
     cli.api.refuse(
         Code.CAPACITY_NONE,
         "no GPU has 250 permille and 64 MiB free; free some, add a host or ask for less",
@@ -240,17 +234,17 @@ def test_reasons_follow_the_refusal(cli: Cli, golden: Golden, option: str, name:
         Reason(code="share.full", detail="too little share is free", count=3),
         Reason(code="type", detail="a reason of a newer API", field="profile"),
     )
-    golden(name, shown(cli, "create slice --tenant blue --profile quarter" + option))
+    golden("refusals.txt", shown(cli, "create slice --tenant blue --profile quarter" + option))
 
 
 def test_a_reason_that_says_what_the_refusal_does_is_not_said_twice(cli: Cli, golden: Golden) -> None:
     detail = "no profile 'nope', or none that this token may see"
     cli.api.refuse(Code.OBJECT_UNKNOWN, detail, Reason(code=Code.OBJECT_UNKNOWN, detail=detail, field="$.profile"))
-    golden("refusal-of-a-name.txt", shown(cli, "create slice --tenant blue --profile nope"))
+    golden("refusals.txt", shown(cli, "create slice --tenant blue --profile nope"))
 
 
-@pytest.mark.parametrize(("option", "name"), [("", "top.txt"), (" -o json", "top-json.txt")])
-def test_top_shows_entitled_and_obtained_shares(cli: Cli, golden: Golden, option: str, name: str) -> None:
+@pytest.mark.parametrize("option", ["", " -o json"])
+def test_top_shows_entitled_and_obtained_shares(cli: Cli, golden: Golden, option: str) -> None:
     def sample(seconds: int) -> list[Usage]:
         common: dict[str, Any] = {"wall_ns": seconds * 10**9, "reported_at": MADE + timedelta(seconds=seconds)}
         return [
@@ -267,5 +261,5 @@ def test_top_shows_entitled_and_obtained_shares(cli: Cli, golden: Golden, option
         ]
 
     cli.api.usage = [sample(10), sample(10), sample(20)]
-    golden(name, shown(cli, "top --once --interval 2" + option))
+    golden("top-twice.txt", shown(cli, "top --once --interval 2" + option))
     assert cli.slept_s == [2, 2]
