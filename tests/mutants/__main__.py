@@ -2,8 +2,7 @@
 """How many random defects do the lanes find? `python -m tests.mutants --seed 1 --count 8 8 7 7`.
 
 Each mutant is tried in a copy of the checkout, against the tests of its area, stopped at the first failure. The result
-is one line for each and, with --out, a CSV file. `--tree` tries the mutants of this tree in another one, to compare
-tests before and after a change: the mutated files must be the same there.
+is one line for each and, with --out, a CSV file.
 
 The exit status is 0 unless a mutant could not be tried. A mutant that does not compile is replaced by the next one.
 """
@@ -44,14 +43,6 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "agent": ((*PYTEST, "-m", "not long", "tests/agent", "tests/unit"),),
     "api": ((*PYTEST, "-m", "not long", "tests/api"),),
 }
-BEFORE: dict[str, tuple[tuple[str, ...], ...]] = {
-    **COMMANDS,
-    "module": (
-        ("tests/lab/lab", "run", "--icount", "--timeout", "1500", *_IN_LAB, "tests/time"),
-        ("tests/lab/lab", "run", "--timeout", "1500", *_IN_LAB, "-m", "not long", "tests/kmod"),
-    ),
-}
-"""The lanes before the module's suites moved to User-mode Linux, for trees of that time."""
 
 
 def main() -> int:
@@ -59,8 +50,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, nargs=len(AREAS), metavar="N", default=[10, 5, 5, 10], help="of each area")
-    parser.add_argument("--tree", type=Path, default=ROOT, help="a checkout to try them in; default: this one")
-    parser.add_argument("--before", action="store_true", help="as the lanes were before User-mode Linux")
     parser.add_argument("--out", type=Path, help="append the results to this CSV file")
     parser.add_argument("--list", action="store_true", help="only print what was drawn")
     arguments = parser.parse_args()
@@ -76,7 +65,7 @@ def main() -> int:
             if tried == count:
                 break
             began = time.monotonic()
-            outcome = judge(mutant, arguments.tree.resolve(), (BEFORE if arguments.before else COMMANDS)[area])
+            outcome = judge(mutant, COMMANDS[area])
             if outcome == "does not compile":
                 continue
             tried += 1
@@ -96,17 +85,17 @@ def describe(mutant: Mutant) -> str:
     return f"{mutant.area} {mutant.path}:{mutant.line} {mutant.kind}: {mutant.new.strip()}"
 
 
-def judge(mutant: Mutant, tree: Path, commands: Sequence[tuple[str, ...]]) -> str:
+def judge(mutant: Mutant, commands: Sequence[tuple[str, ...]]) -> str:
     """Try a mutant: `found: WHAT`, `missed`, or `does not compile`."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as place:
         copy = Path(place) / "checkout"
-        copy_sources(tree, copy)
+        copy_sources(ROOT, copy)
         mutant.apply(copy)
-        environ = made_to_run(copy, tree)
+        environ = made_to_run(copy)
         if environ is None:
             return "does not compile"
         for command in commands:
-            program = [str(tree / "build/venv/bin/python"), *command[1:]] if command[0] == "python" else list(command)
+            program = [str(ROOT / "build/venv/bin/python"), *command[1:]] if command[0] == "python" else list(command)
             try:
                 done = subprocess.run(
                     program, cwd=copy, env=environ, capture_output=True, text=True, errors="replace", timeout=LIMIT_S
@@ -122,10 +111,10 @@ def judge(mutant: Mutant, tree: Path, commands: Sequence[tuple[str, ...]]) -> st
     return "missed"
 
 
-def made_to_run(copy: Path, tree: Path) -> dict[str, str] | None:
+def made_to_run(copy: Path) -> dict[str, str] | None:
     """The environment in which the copy's own code runs, compiled scheduler included; None if it does not compile."""
     environ = {**os.environ, "PYTHONPATH": f"{copy}:{copy / 'api'}:{copy / 'agent'}"}
-    python = tree / "build/venv/bin/python"
+    python = ROOT / "build/venv/bin/python"
     built = subprocess.run(
         [python, "setup.py", "-q", "build_ext", "--inplace"], cwd=copy, env=environ, capture_output=True, check=False
     )
