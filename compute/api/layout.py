@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from compute.api.model import Array, Blob, Description, Field, Message, Part
-from compute.api.opencl import COMMAND
+from compute.api.opencl_parts import COMMAND
 
 HEADER_BYTES = 16
 
