@@ -90,3 +90,18 @@ def claimed(host: Host, api: FakeApi) -> Host:
     )
     host.learn()
     return host
+
+
+@pytest.fixture
+def lending(kernel: FakeKernel) -> FakeKernel:
+    """A host that is set to have executors."""
+    fakeexecutor.install(kernel.root)
+    return kernel
+
+
+@pytest.fixture
+def computing(lending: FakeKernel, host: Host) -> Host:
+    """An agent that claims for a VM on the GPU that lends."""
+    host.api.set(groups=[group("blue", 600)], slices=[claim(A, vm=VM), claim(B, vm=VM)])
+    host.learn()
+    return host

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests see of executors, and do to them."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from tests.agent.fakeexecutor import alive
+from tests.agent.host import A, Host
+from vgpumgr.wire.fleet import ReportedExecutor
+
+WITHIN_S = 30.0
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def executor(host: Host) -> ReportedExecutor:
+    """What was reported of the first slice's."""
+    return {each.id: each for each in host.api.last().slices}[A].executor
+
+
+def kill(host: Host, uuid: object = A) -> None:
+    """Kill the process, and see it gone."""
+    (pid,) = alive(host.kernel.root, uuid)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: alive(host.kernel.root, uuid) == [])
