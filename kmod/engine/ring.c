@@ -423,7 +423,7 @@ void vgpu_ring_continue(struct vgpu_ring *ring)
 /**
  * vgpu_ring_pause - let nothing new begin and wait for what has begun
  * @ring: of a device, not paused
- * @deadline: jiffies, vgpu_worker_deadline() of the caller
+ * @deadline: jiffies, vgpu_dma_deadline() of the caller
  *
  * Afterwards neither engine nor guest memory is used for this slice. The caller waits for
  * the items that have ended to be answered, and for one of vgpu_ring_delays_pause(), which waits

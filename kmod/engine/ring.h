@@ -36,6 +36,17 @@ static inline struct vgpu_engine *vgpu_ring_engine(struct vgpu_ring *ring)
 	return &ring->device->parent->engine;
 }
 
+/* engine/dma.c */
+void vgpu_dma_init(struct vgpu_ring *ring);
+unsigned long vgpu_dma_deadline(void);
+int vgpu_ring_dma(struct vgpu_ring *ring, u64 guest, void *data, u64 bytes, bool write);
+void vgpu_ring_dma_fault(struct vgpu_ring *ring, int ret, u32 index);
+void vgpu_ring_write_shadow(struct vgpu_ring *ring, u32 error, u32 index);
+
+/* engine/staging.c */
+struct vgpu_item *vgpu_ring_stage(struct vgpu_ring *ring, const struct vgpu_desc *desc,
+				  u32 number);
+
 /* engine/worker.c */
 #define VGPU_FETCH_BATCH	32U
 int vgpu_worker_start(struct vgpu_device *device);
@@ -44,8 +55,5 @@ void vgpu_worker_serve(struct vgpu_ring *ring);
 void vgpu_worker_leave(struct vgpu_ring *ring);
 void vgpu_ring_kick(struct vgpu_ring *ring);
 void vgpu_worker_break_off(struct vgpu_ring *ring);	/* engine->lock held */
-unsigned long vgpu_worker_deadline(void);
-int vgpu_ring_dma(struct vgpu_ring *ring, u64 guest, void *data, u64 bytes, bool write);
-void vgpu_ring_dma_fault(struct vgpu_ring *ring, int ret, u32 index);
 
 #endif /* VGPU_RING_H */

@@ -1,231 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The worker of a slice: the only place where guest memory is touched.
+ * The worker of a slice: the only thread that touches guest memory, through engine/dma.c.
  *
  * It answers finished items, fetches new descriptors, of which it looks at one copy,
- * stages what they read and hands them to the engine. Guest memory may block for as long as
- * its owner likes, up to a limit: only this slice waits.
+ * stages what they read (engine/staging.c) and hands them to the engine. Where guest memory
+ * blocks, only this slice waits.
  */
 #include <linux/cgroup.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/memcontrol.h>
-#include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
-#include <linux/slab.h>
-#include <linux/timer.h>
 
 #include "engine/engine.h"
 #include "engine/item.h"
 #include "engine/processor.h"
 #include "engine/ring.h"
-#include "options.h"
-
-#define VGPU_DMA_BYTES_MAX	(64U << 10)	/* the container's lock is held so long */
-#define VGPU_PATIENCE_JIFFIES	(10 * HZ)	/* for an item's turns on the engine */
-
-static struct vgpu_option vgpu_dma_timeout_ms = {
-	.value = 30 * MSEC_PER_SEC,
-	.min = 1,
-	.max = VGPU_OPTION_MS_MAX,
-};
-module_param_cb(dma_timeout_ms, &vgpu_option_ops, &vgpu_dma_timeout_ms, 0644);
-MODULE_PARM_DESC(dma_timeout_ms,
-		 "how long guest memory may take to answer, ms (default 30000)");
-
-/* dma_lock held. */
-static int vgpu_ring_access_locked(struct vgpu_ring *ring, u64 guest, void *data, size_t bytes,
-				   bool write)
-{
-	int ret;
-
-	if (READ_ONCE(ring->released) || READ_ONCE(ring->device->revoked))
-		return -ECANCELED;
-	if (!vgpu_device_masters_bus(ring->device))
-		return -EACCES;
-	mod_timer(&ring->watchdog,
-		  jiffies + msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms.value)));
-	ret = vfio_dma_rw(&ring->device->vdev, guest, data, bytes, write);
-	timer_delete_sync(&ring->watchdog);
-	/* A lost kill does no harm: @released or @revoked was set before it. */
-	if (signal_pending(current))
-		flush_signals(current);
-	if (!ret)
-		ring->dma_bytes += bytes;
-	return ret;
-}
-
-/*
- * One access to guest memory, worker only. -EACCES while the guest has bus
- * mastering off, -EFAULT when the memory is not there or does not answer, -ECANCELED
- * when the ring is released or the device revoked.
- */
-static int vgpu_ring_access(struct vgpu_ring *ring, u64 guest, void *data, size_t bytes,
-			    bool write)
-{
-	int ret;
-
-	mutex_lock(&ring->device->dma_lock);
-	ret = vgpu_ring_access_locked(ring, guest, data, bytes, write);
-	mutex_unlock(&ring->device->dma_lock);
-	return ret;
-}
-
-/**
- * vgpu_ring_dma - read or write guest memory
- * @ring: its worker only
- * @guest: guest address
- * @data: in host memory
- * @bytes: how much; in pieces that do not hold the memory's lock for long
- * @write: to the guest
- *
- * A VMM that unmaps it gets that lock between two pieces, and the next one fails: the
- * core calls nobody then, because nothing is pinned.
- *
- * Return: 0; -EACCES while the guest has bus mastering off, -ECANCELED for a ring that
- * is dead, -EFAULT. For vgpu_ring_dma_fault().
- */
-int vgpu_ring_dma(struct vgpu_ring *ring, u64 guest, void *data, u64 bytes, bool write)
-{
-	u64 end;
-
-	if (check_add_overflow(guest, bytes, &end))
-		return -EFAULT;
-	while (bytes) {
-		u64 piece = min_t(u64, bytes, VGPU_DMA_BYTES_MAX);
-		int ret;
-
-		if (READ_ONCE(ring->dead))
-			return -ECANCELED;
-		ret = vgpu_ring_access(ring, guest, data, piece, write);
-		if (ret)
-			return ret;
-		guest += piece;
-		data += piece;
-		bytes -= piece;
-		if (bytes)
-			vgpu_ration_use(&ring->device->ration);
-		cond_resched();
-	}
-	return 0;
-}
-
-static void vgpu_ring_write_shadow(struct vgpu_ring *ring, u32 error, u32 index)
-{
-	struct vgpu_shadow shadow = {
-		.fetched = cpu_to_le32(ring->fetched),
-		.completed = cpu_to_le32(ring->completed),
-		.error = cpu_to_le32(error),
-		.error_index = cpu_to_le32(index),
-	};
-
-	if (ring->shadow)
-		vgpu_ring_access(ring, ring->shadow, &shadow, sizeof(shadow), true);
-}
-
-/**
- * vgpu_ring_dma_fault - stop the slice for what an access to guest memory returned
- * @ring: its worker only
- * @ret: what vgpu_ring_dma() returned
- * @index: number of the item at fault
- */
-void vgpu_ring_dma_fault(struct vgpu_ring *ring, int ret, u32 index)
-{
-	enum vgpu_error error = ret == -EACCES ? VGPU_ERROR_MASTER : VGPU_ERROR_DMA;
-
-	if (ret != -ECANCELED)
-		vgpu_reports.fault(ring->device, ring, error, index);
-}
-
-/*
- * Memory for an item. At the limit of a VMM's cgroup others must be made to let go of some, which
- * may take long: a worker does not do that in real time, where it would keep the processor from
- * all other tasks.
- */
-static void *vgpu_worker_alloc(struct vgpu_ring *ring, size_t bytes, gfp_t flags)
-{
-	struct vgpu_ration *ration = &ring->device->ration;
-	void *memory;
-
-	if (ration->realtime) {
-		memory = kvmalloc(bytes, GFP_NOWAIT | __GFP_ACCOUNT | __GFP_NOWARN | flags);
-		if (memory)
-			return memory;
-		vgpu_ration_leave(ration);
-	}
-	return kvmalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_NOWARN | flags);
-}
-
-static int vgpu_operand_stage(struct vgpu_ring *ring, struct vgpu_item *item,
-			      struct vgpu_operand *operand, bool read)
-{
-	if (!operand->staged)
-		return 0;
-	operand->data = vgpu_worker_alloc(ring, operand->bytes, 0);
-	if (!operand->data)
-		return -ENOMEM;
-	item->staging_bytes += operand->bytes;
-	return read ? vgpu_ring_dma(ring, operand->guest, operand->data,
-				    operand->bytes, false) : 0;
-}
-
-/* Get the operands of a parsed item into host memory. */
-static int vgpu_item_stage(struct vgpu_ring *ring, struct vgpu_item *item)
-{
-	int ret;
-
-	ret = vgpu_operand_stage(ring, item, &item->src[0], true);
-	if (!ret)
-		ret = vgpu_operand_stage(ring, item, &item->src[1], true);
-	if (!ret)
-		ret = vgpu_operand_stage(ring, item, &item->dst, false);
-	return ret;
-}
-
-/* Executed in one piece, because the guest says so or the engine cannot else. */
-static bool vgpu_item_is_whole(const struct vgpu_engine *engine,
-			       const struct vgpu_desc *desc)
-{
-	return engine->ops->whole_items || le16_to_cpu(desc->flags) & VGPU_DESC_NOSPLIT;
-}
-
-/* Check and stage one fetched descriptor. NULL after a fault or when dead. */
-static struct vgpu_item *vgpu_ring_stage(struct vgpu_ring *ring,
-					 const struct vgpu_desc *desc, u32 number)
-{
-	struct vgpu_engine *engine = vgpu_ring_engine(ring);
-	struct vgpu_item *item;
-	enum vgpu_error error;
-	int ret;
-
-	item = vgpu_worker_alloc(ring, sizeof(*item), __GFP_ZERO);
-	if (!item) {
-		vgpu_reports.fault(ring->device, ring, VGPU_ERROR_RESOURCE, number);
-		return NULL;
-	}
-	kref_get(&ring->refs);
-	item->ring = ring;
-	item->desc = *desc;
-	item->number = number;
-	error = vgpu_engine_executes(engine, le16_to_cpu(desc->op)) ?
-		vgpu_item_parse(item, ring->memory) : VGPU_ERROR_OP;
-	if (!error && vgpu_item_is_whole(engine, desc) &&
-	    engine->ops->estimate_ns(engine, item) >
-	    READ_ONCE(engine->sched.params.max_chunk_ns))
-		error = VGPU_ERROR_CHUNK;
-	ret = error ? 0 : vgpu_item_stage(ring, item);
-	if (!error && !ret)
-		return item;
-	vgpu_item_free(item);
-	if (ret == -ENOMEM)
-		error = VGPU_ERROR_RESOURCE;
-	if (error)
-		vgpu_reports.fault(ring->device, ring, error, number);
-	else
-		vgpu_ring_dma_fault(ring, ret, number);
-	return NULL;
-}
 
 /* Hand a staged item to the engine. False when the ring died meanwhile. */
 static bool vgpu_ring_submit(struct vgpu_ring *ring, struct vgpu_item *item)
@@ -416,7 +207,7 @@ static void vgpu_ring_served(struct vgpu_ring *ring)
 	spin_unlock_irq(&engine->lock);
 }
 
-/* Of about now. */
+/* An approximate number: slices come and go meanwhile. */
 static u32 vgpu_ring_sharers(struct vgpu_ring *ring)
 {
 	return READ_ONCE(vgpu_ring_engine(ring)->sched.nr_slices);
@@ -478,25 +269,6 @@ static int vgpu_worker_thread(void *data)
 	return 0;
 }
 
-/* Guest memory did not answer in time: the access fails. */
-static void vgpu_ring_timeout(struct timer_list *timer)
-{
-	struct vgpu_ring *ring = container_of(timer, struct vgpu_ring, watchdog);
-
-	send_sig(SIGKILL, ring->worker, 1);
-}
-
-/**
- * vgpu_worker_deadline - when whoever begins to wait now, for a slice to be quiet, gives up
- *
- * Return: jiffies; an access to guest memory has ended long before.
- */
-unsigned long vgpu_worker_deadline(void)
-{
-	return jiffies + msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms.value)) +
-	       VGPU_PATIENCE_JIFFIES;
-}
-
 /**
  * vgpu_worker_start - create the worker of a slice
  * @device: being opened by the caller, in whose cgroups the worker's time is counted
@@ -541,7 +313,7 @@ void vgpu_worker_serve(struct vgpu_ring *ring)
 {
 	struct vgpu_device *device = ring->device;
 
-	timer_setup(&ring->watchdog, vgpu_ring_timeout, 0);
+	vgpu_dma_init(ring);
 	ring->worker = device->worker;
 	/* Pairs with vgpu_worker_thread(). */
 	smp_store_release(&device->served, ring);

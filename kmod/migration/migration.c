@@ -99,7 +99,7 @@ static int vgpu_migration_pause(struct vgpu_device *device)
 	int ret;
 
 	vgpu_device_throttle(device, VGPU_STORM_RESET);
-	deadline = vgpu_worker_deadline();
+	deadline = vgpu_dma_deadline();
 	ret = ring ? vgpu_ring_pause(ring, deadline) : 0;
 	if (ret)
 		return ret;

@@ -37,7 +37,7 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_answers.py",
         wrong="the shadow is written although the guest has none",
-        source="engine/worker.c",
+        source="engine/dma.c",
         old="""if (ring->shadow)
 		vgpu_ring_access(ring, ring->shadow, &shadow, sizeof(shadow), true);""",
         new="vgpu_ring_access(ring, ring->shadow, &shadow, sizeof(shadow), true);",
@@ -45,7 +45,7 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_dma.py",
         wrong="an access to guest memory that fails goes unnoticed",
-        source="engine/worker.c",
+        source="engine/dma.c",
         old="""ret = vgpu_ring_access(ring, guest, data, piece, write);
 		if (ret)
 			return ret;""",

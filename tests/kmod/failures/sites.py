@@ -89,7 +89,7 @@ TESTED: dict[str, dict[str, str]] = {
         "migration/migration_file.c vgpu_migration_open": "kvzalloc",
     },
     "tests/kmod/failures/test_threads.py::test_what_an_item_needs[gemm]": {
-        "engine/worker.c vgpu_worker_alloc": "kvmalloc kvmalloc",
+        "engine/staging.c vgpu_worker_alloc": "kvmalloc kvmalloc",
     },
     "tests/kmod/failures/test_threads.py::test_telling_what_happens": {
         "control/netlink_event.c vgpu_event_send": "genlmsg_multicast genlmsg_new",

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * How a slice's worker reads and writes guest memory, which may block for as long as its
+ * owner likes, up to a limit. A timer kills the access that takes longer.
+ */
+#include <linux/jiffies.h>
+#include <linux/ktime.h>
+#include <linux/module.h>
+#include <linux/overflow.h>
+#include <linux/sched/signal.h>
+#include <linux/timer.h>
+
+#include "engine/engine.h"
+#include "engine/processor.h"
+#include "engine/ring.h"
+#include "options.h"
+
+#define VGPU_DMA_BYTES_MAX	(64U << 10)	/* the container's lock is held so long */
+#define VGPU_PATIENCE_JIFFIES	(10 * HZ)	/* for an item's turns on the engine */
+
+static struct vgpu_option vgpu_dma_timeout_ms = {
+	.value = 30 * MSEC_PER_SEC,
+	.min = 1,
+	.max = VGPU_OPTION_MS_MAX,
+};
+module_param_cb(dma_timeout_ms, &vgpu_option_ops, &vgpu_dma_timeout_ms, 0644);
+MODULE_PARM_DESC(dma_timeout_ms,
+		 "how long guest memory may take to answer, ms (default 30000)");
+
+/* dma_lock held. */
+static int vgpu_ring_access_locked(struct vgpu_ring *ring, u64 guest, void *data, size_t bytes,
+				   bool write)
+{
+	int ret;
+
+	if (READ_ONCE(ring->released) || READ_ONCE(ring->device->revoked))
+		return -ECANCELED;
+	if (!vgpu_device_masters_bus(ring->device))
+		return -EACCES;
+	mod_timer(&ring->watchdog,
+		  jiffies + msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms.value)));
+	ret = vfio_dma_rw(&ring->device->vdev, guest, data, bytes, write);
+	timer_delete_sync(&ring->watchdog);
+	/* A lost kill does no harm: @released or @revoked was set before it. */
+	if (signal_pending(current))
+		flush_signals(current);
+	if (!ret)
+		ring->dma_bytes += bytes;
+	return ret;
+}
+
+/*
+ * One access to guest memory, worker only. -EACCES while the guest has bus
+ * mastering off, -EFAULT when the memory is not there or does not answer, -ECANCELED
+ * when the ring is released or the device revoked.
+ */
+static int vgpu_ring_access(struct vgpu_ring *ring, u64 guest, void *data, size_t bytes,
+			    bool write)
+{
+	int ret;
+
+	mutex_lock(&ring->device->dma_lock);
+	ret = vgpu_ring_access_locked(ring, guest, data, bytes, write);
+	mutex_unlock(&ring->device->dma_lock);
+	return ret;
+}
+
+/**
+ * vgpu_ring_dma - read or write guest memory
+ * @ring: its worker only
+ * @guest: guest address
+ * @data: in host memory
+ * @bytes: how much; in pieces that do not hold the memory's lock for long
+ * @write: to the guest
+ *
+ * A VMM that unmaps it gets that lock between two pieces, and the next one fails: the
+ * core calls nobody then, because nothing is pinned.
+ *
+ * Return: 0; -EACCES while the guest has bus mastering off, -ECANCELED for a ring that
+ * is dead, -EFAULT. For vgpu_ring_dma_fault().
+ */
+int vgpu_ring_dma(struct vgpu_ring *ring, u64 guest, void *data, u64 bytes, bool write)
+{
+	u64 end;
+
+	if (check_add_overflow(guest, bytes, &end))
+		return -EFAULT;
+	while (bytes) {
+		u64 piece = min_t(u64, bytes, VGPU_DMA_BYTES_MAX);
+		int ret;
+
+		if (READ_ONCE(ring->dead))
+			return -ECANCELED;
+		ret = vgpu_ring_access(ring, guest, data, piece, write);
+		if (ret)
+			return ret;
+		guest += piece;
+		data += piece;
+		bytes -= piece;
+		if (bytes)
+			vgpu_ration_use(&ring->device->ration);
+		cond_resched();
+	}
+	return 0;
+}
+
+/**
+ * vgpu_ring_write_shadow - tell the guest how far its slice is, where it has asked for that
+ * @ring: its worker only
+ * @error: why the slice stopped, or VGPU_ERROR_NONE
+ * @index: number of the item at fault
+ */
+void vgpu_ring_write_shadow(struct vgpu_ring *ring, u32 error, u32 index)
+{
+	struct vgpu_shadow shadow = {
+		.fetched = cpu_to_le32(ring->fetched),
+		.completed = cpu_to_le32(ring->completed),
+		.error = cpu_to_le32(error),
+		.error_index = cpu_to_le32(index),
+	};
+
+	if (ring->shadow)
+		vgpu_ring_access(ring, ring->shadow, &shadow, sizeof(shadow), true);
+}
+
+/**
+ * vgpu_ring_dma_fault - stop the slice for what an access to guest memory returned
+ * @ring: its worker only
+ * @ret: what vgpu_ring_dma() returned
+ * @index: number of the item at fault
+ */
+void vgpu_ring_dma_fault(struct vgpu_ring *ring, int ret, u32 index)
+{
+	enum vgpu_error error = ret == -EACCES ? VGPU_ERROR_MASTER : VGPU_ERROR_DMA;
+
+	if (ret != -ECANCELED)
+		vgpu_reports.fault(ring->device, ring, error, index);
+}
+
+/* Guest memory did not answer in time: the access fails. */
+static void vgpu_ring_timeout(struct timer_list *timer)
+{
+	struct vgpu_ring *ring = container_of(timer, struct vgpu_ring, watchdog);
+
+	send_sig(SIGKILL, ring->worker, 1);
+}
+
+/**
+ * vgpu_dma_init - prepare a ring for access to guest memory
+ * @ring: complete, its worker does not serve it yet
+ */
+void vgpu_dma_init(struct vgpu_ring *ring)
+{
+	timer_setup(&ring->watchdog, vgpu_ring_timeout, 0);
+}
+
+/**
+ * vgpu_dma_deadline - when whoever begins to wait now, for a slice to be quiet, gives up
+ *
+ * Return: jiffies; an access to guest memory has ended long before.
+ */
+unsigned long vgpu_dma_deadline(void)
+{
+	return jiffies + msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms.value)) +
+	       VGPU_PATIENCE_JIFFIES;
+}
