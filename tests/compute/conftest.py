@@ -8,6 +8,7 @@ import pytest
 
 from tests.compute import dispatch_rig, driver_rig
 from tests.compute.executor_rig import make_product
+from tests.compute.gates import GATES, has_gate
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +35,12 @@ def gpu() -> Iterator[driver_rig.Gpu]:
     """A fake GPU with its driver."""
     with driver_rig.run_gpu() as gpu:
         yield gpu
+
+
+@pytest.fixture(params=GATES)
+def gate(request: pytest.FixtureRequest) -> str:
+    """Each kind that this machine has."""
+    kind = str(request.param)
+    if not has_gate(kind):
+        pytest.skip(f"this machine lets nobody use {kind}")
+    return kind

@@ -32,17 +32,8 @@ from tests.compute.executor_rig import (
     tell,
     wait_for,
 )
-from tests.compute.test_supervisor_death import GATES, has_gate
 
 BULK_AT = 4096 + 2 * (1 << 20)
-
-
-@pytest.fixture(params=GATES)
-def gate(request: pytest.FixtureRequest) -> str:
-    kind = str(request.param)
-    if not has_gate(kind):
-        pytest.skip(f"this machine lets nobody use {kind}")
-    return kind
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever is killed, and whenever: no process, cgroup or directory is left, and others go on."""
 
-import os
 import random
 import shutil
 from collections.abc import Callable
@@ -25,25 +24,7 @@ from tests.compute.executor_rig import (
     wait_until_gone,
     wait_until_removed,
 )
-
-GATES = ["cgroup2", "cgroup1", "signal"]
-
-
-def has_gate(kind: str) -> bool:
-    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    wanted = {"cgroup2": " - cgroup2 ", "cgroup1": " - cgroup "}
-    if kind == "signal":
-        return True
-    places = [line.split()[4] for line in mounts if wanted[kind] in line and (kind == "cgroup2" or "freezer" in line)]
-    return any(os.access(place, os.W_OK) for place in places)
-
-
-@pytest.fixture(params=GATES)
-def gate(request: pytest.FixtureRequest) -> str:
-    kind = str(request.param)
-    if not has_gate(kind):
-        pytest.skip(f"this machine lets nobody use {kind}")
-    return kind
+from tests.compute.gates import has_gate
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ from tests.compute.executor_rig import (
     tell,
     wait_for,
 )
-from tests.compute.test_supervisor_death import GATES, has_gate
+from tests.compute.gates import GATES, has_gate
 
 SENDTO, SUPERVISOR = 44, 7
 
