@@ -46,7 +46,7 @@ def _size(value: object) -> object:
 Size = Annotated[int, BeforeValidator(_size)]
 """Bytes: a whole number, or a text like "64M"."""
 Microseconds = Annotated[int, Field(ge=0, le=86_400_000_000)]
-Permille = Annotated[int, Field(ge=0, le=1000)]
+Permille = Annotated[int, Field(ge=0, le=ranges.PERMILLE)]
 
 
 class Table(BaseModel):
@@ -102,9 +102,9 @@ class Tenant(Table):
     other tenants counts. A `reserve_us` makes it a latency tenant. `native`: its programs hold the GPU themselves."""
 
     weight: Annotated[int, Field(ge=ranges.WEIGHT_MIN, le=ranges.WEIGHT_MAX)] | None = None
-    share_permille: Annotated[int, Field(ge=1, le=1000)] | None = None
+    share_permille: Annotated[int, Field(ge=1, le=ranges.PERMILLE)] | None = None
     timeslice_us: Annotated[int, Field(ge=ranges.TIMESLICE_US_MIN, le=ranges.TIMESLICE_US_MAX)] = 5_000
-    cap_permille: Annotated[int, Field(ge=1, le=1000)] | None = None
+    cap_permille: Annotated[int, Field(ge=1, le=ranges.PERMILLE)] | None = None
     cap_period_us: Annotated[int, Field(ge=ranges.CAP_PERIOD_US_MIN, le=ranges.CAP_PERIOD_US_MAX)] = 100_000
     burst_us: Annotated[int, Field(ge=0, le=ranges.BURST_US_MAX)] = 0
     reserve_us: Annotated[int, Field(ge=1, le=ranges.RESERVE_PERIOD_US_MAX)] | None = None

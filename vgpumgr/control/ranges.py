@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel takes of a tenant's and a slice's parameters, from kmod/uapi/vgpumgr.yaml.
+"""What the kernel takes of a tenant's and a slice's parameters, from kmod/uapi/vgpumgr.yaml, and the unit of shares.
 
 Whoever checks such a parameter before the kernel does takes its range from here. 0 is no cap and no reservation.
 """
 
 from vgpumgr.control.protocol import GPU, TENANT, GpuAttribute, TenantAttribute
 
+PERMILLE = 1000
+"""All of one GPU's time, in the unit of shares."""
 WEIGHT_MIN, WEIGHT_MAX = TENANT.bounds[TenantAttribute.WEIGHT]
 TIMESLICE_US_MIN = 10
 """On every GPU; each has a `timeslice_min_us` of its own, which is no less."""

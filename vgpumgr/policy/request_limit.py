@@ -17,7 +17,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from vgpumgr.policy.terms import PERMILLE, Terms, permille
+from vgpumgr.control.ranges import PERMILLE
+from vgpumgr.policy.terms import Terms, permille
 
 WINDOW_NS = 10_000_000_000
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vgpumgr.control.ranges import WEIGHT_MAX, WEIGHT_MIN
-
-PERMILLE = 1000
+from vgpumgr.control.ranges import PERMILLE, WEIGHT_MAX, WEIGHT_MIN
 
 
 @dataclass(frozen=True, kw_only=True)

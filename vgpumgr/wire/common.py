@@ -10,7 +10,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, 
 
 from vgpumgr.control import ranges
 
-PERMILLE = 1000
+PERMILLE = ranges.PERMILLE
 MEM_BYTES_MAX = 1 << 50
 WINDOW_BYTES = 64 << 20
 """Of a slice that has an executor: BAR2 of its virtual function, see VGPU_WINDOWS_MAX in kmod/uapi/vgpu_device.h."""
@@ -40,8 +40,8 @@ ReservePeriodUs = Annotated[int, Field(ge=1000, le=1_000_000, description="the l
 FairRatio = Annotated[
     int,
     Field(
-        ge=1000,
-        le=10_000,
+        ge=PERMILLE,
+        le=ranges.WEIGHT_MAX,  # if all of it is one tenant's, its group weighs as much
         description="how often a GPU's time is promised to fair slices, in permille; 1000: just once",
     ),
 ]
