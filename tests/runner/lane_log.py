@@ -14,7 +14,6 @@ CLOSING_LINE = re.compile(
 # What pytest says of tests that failed, what the lab says of its kernel, and what pytest says of where it was when a
 # test took too long: innermost frame first. The lab may have to write behind an unfinished line of the command's.
 FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) .*", re.M)
-FAILED_NAME = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+(?:\[.*?\])?)(?: - .*)?$", re.M)
 COMPLAINT = re.compile(r"--- kernel complaint\n.*")
 STUCK = re.compile(r"^Timeout \(.*\)!$(?:\n|.)*?^  File \".*?(tests/[^\"]+)\", line (\d+) in (\w+)", re.M)
 # Of tests/lab/labhost/run.py.
@@ -45,11 +44,6 @@ def remarks(log: str) -> tuple[str, ...]:
         *(f"STUCK {file}:{line} in {name}" for file, line, name in STUCK.findall(log)),
     )
     return tuple(line[:REMARK_WIDTH] for line in found or log.splitlines()[-REMARK_LINES:])
-
-
-def failed_tests(log: str) -> tuple[str, ...]:
-    """The names of tests that failed, each once."""
-    return tuple(dict.fromkeys(FAILED_NAME.findall(log)))
 
 
 def unsteady(log: str) -> tuple[str, ...]:

@@ -44,7 +44,6 @@ class Outcome:
     closing: str = ""
     remarks: tuple[str, ...] = ()
     unsteady: tuple[str, ...] = ()
-    failed_tests: tuple[str, ...] = ()
     slow_tests: tuple[lane_log.Slow, ...] = ()
     commands: tuple[Ran, ...] = ()
 
@@ -158,7 +157,6 @@ class Streams:
             closing="; ".join(closing),
             remarks=lane_log.remarks(log),
             unsteady=lane_log.unsteady(log),
-            failed_tests=lane_log.failed_tests(log),
             slow_tests=lane_log.slow_tests(log),
             commands=tuple(ran),
         )

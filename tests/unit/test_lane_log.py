@@ -25,18 +25,6 @@ def test_it_ends_with_the_logs_end_if_nothing_says_why() -> None:
     assert len(lane_log.remarks(log)) < 20
 
 
-def test_a_failed_test_is_named_once_and_without_its_reason() -> None:
-    lines = (
-        "FAILED a.py::test_x[b - c] - assert 1",
-        "ERROR a.py::test_y - OSError: no [1]",
-        "FAILED a.py::test_z",
-        "ERROR a.py::test_z",
-        "ERROR a.py",
-    )
-    names = ("a.py::test_x[b - c]", "a.py::test_y", "a.py::test_z", "a.py")
-    assert lane_log.failed_tests("\n".join(lines)) == names
-
-
 def test_what_the_lab_ran_once_more_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     say("unsteady: a processor had a triple fault; the command is run once more in a fresh lab host")
     said = capsys.readouterr().err
