@@ -9,7 +9,6 @@
 
 #include "clock.h"
 #include "descriptor.h"
-#include "exit.h"
 #include "single.h"
 
 #define DEPTH_MAX_CHOSEN 256u
@@ -21,18 +20,6 @@ static volatile sig_atomic_t ended;
 static uint32_t min_u32(uint32_t a, uint32_t b)
 {
 	return a < b ? a : b;
-}
-
-/* Is each item waited for? */
-static bool is_paced(const struct saturate_options *options)
-{
-	return options->request && options->gap_ns;
-}
-
-/* Is the queue empty now and then? */
-static bool is_napping(const struct saturate_options *options)
-{
-	return options->nap_ns || is_paced(options);
 }
 
 /* Enough that a late refill finds the queue filled, little enough to drain. */
@@ -49,10 +36,10 @@ static int choose_depth(struct saturate *run)
 	if ((options->lie || options->end) && !options->request)
 		return transport_fail(transport, -EINVAL,
 				      "--lie and --end are about a --request");
-	if (options->end && !is_paced(options))
+	if (options->end && !saturate_is_paced(options))
 		return transport_fail(transport, -EINVAL, "--end needs --gap-us");
-	if (is_napping(options)) {
-		batch = batch && !is_paced(options) ? batch : 1;
+	if (saturate_is_napping(options)) {
+		batch = batch && !saturate_is_paced(options) ? batch : 1;
 		depth = batch;
 	}
 	if (!depth) {
@@ -348,10 +335,10 @@ static void measure(struct saturate *run, const struct transport_counters *befor
 		result->error = after.error;
 		result->error_index = after.error_index;
 		/* a device that was reset or stopped lost count */
-		if (!result->rc && !is_paced(run->options))
+		if (!result->rc && !saturate_is_paced(run->options))
 			result->items = (uint32_t)(after.completed -
 						   before->completed);
-		if (run->options->duration_ns && !is_napping(run->options) &&
+		if (run->options->duration_ns && !saturate_is_napping(run->options) &&
 		    !result->rc)
 			count_queued(run, after.outstanding);
 	}
@@ -390,7 +377,7 @@ void saturate_run(struct saturate *run)
 	run->progressed_ns = run->begun_ns;
 	if (options->duration_ns)
 		end_ns = run->begun_ns + options->duration_ns;
-	if (!result->rc && is_paced(options))
+	if (!result->rc && saturate_is_paced(options))
 		run_requests(run, end_ns);
 	else if (!result->rc && options->nap_ns)
 		run_napping(run, end_ns);
@@ -402,99 +389,11 @@ void saturate_run(struct saturate *run)
 	result->verified = run->workload.verified;
 	result->mismatches = run->workload.mismatches;
 	result->first_mismatch = run->workload.first_mismatch;
-	result->saturated = !is_napping(options) && !result->rc &&
+	result->saturated = !saturate_is_napping(options) && !result->rc &&
 			    result->min_queued != UINT32_MAX &&
 			    result->min_queued >= options->queued_min;
 	if (result->rc == -EIO && !result->error) {
 		result->error = run->transport->error;
 		result->error_index = run->transport->error_index;
 	}
-}
-
-static const char *ops_text(const struct workload_options *work, char *text,
-			    size_t size)
-{
-	size_t used = 0;
-
-	text[0] = '\0';
-	for (uint32_t i = 0; i < work->op_count; i++) {
-		const char *name = op_name(work->ops[i]);
-		size_t length = strlen(name);
-
-		if (used + length + 2 > size)
-			break;
-		if (used)
-			text[used++] = '+';
-		memcpy(text + used, name, length + 1);
-		used += length;
-	}
-	return text;
-}
-
-void saturate_report(const struct saturate *run)
-{
-	const struct saturate_options *options = run->options;
-	const struct saturate_result *result = &run->result;
-	double wall_s = result->wall_ns / 1e9;
-	struct report report;
-	char ops[WORKLOAD_OPS_MAX * 8];
-
-	report_begin(&report, run->json);
-	report_text(&report, "record", "saturate");
-	report_text(&report, "name", run->name);
-	report_text(&report, "op", ops_text(&options->work, ops, sizeof(ops)));
-	report_u64(&report, "rc", -result->rc);
-	report_u64(&report, "items", result->items);
-	report_u64(&report, "bytes", result->bytes);
-	report_double(&report, "items_per_s",
-		      wall_s > 0 ? result->items / wall_s : 0);
-	report_u64(&report, "run_ns", result->run_ns);
-	report_u64(&report, "wall_ns", result->wall_ns);
-	report_u64(&report, "item_run_ns", result->item_run_ns);
-	report_u64(&report, "item_run_ns_max", result->item_run_ns_max);
-	report_u64(&report, "depth", result->depth);
-	report_u64(&report, "batch", result->batch);
-	if (result->min_queued != UINT32_MAX)
-		report_u64(&report, "min_queued", result->min_queued);
-	report_bool(&report, "saturated", result->saturated);
-	report_u64(&report, "naps", result->naps);
-	if (is_paced(options)) {
-		report_u64(&report, "requests", result->requests);
-		report_u64(&report, "request_ns", result->request_ns);
-		report_u64(&report, "request_ns_max", result->request_ns_max);
-	}
-	report_u64(&report, "interrupts", result->interrupts);
-	report_u64(&report, "submitted", run->submitted);
-	report_u64(&report, "collected", result->collected);
-	report_bool(&report, "drained", result->drained);
-	report_u64(&report, "verified", result->verified);
-	report_u64(&report, "mismatches", result->mismatches);
-	if (result->mismatches)
-		report_u64(&report, "first_mismatch", result->first_mismatch);
-	report_u64(&report, "error", result->error);
-	report_text(&report, "error_name", error_name(result->error));
-	report_u64(&report, "error_index", result->error_index);
-	if (result->rc)
-		report_text(&report, "message", run->transport->message);
-	report_end(&report);
-}
-
-int saturate_exit(const struct saturate *run)
-{
-	const struct saturate_result *result = &run->result;
-
-	if (result->mismatches)
-		return EXIT_WRONG;
-	if (result->rc == -ETIMEDOUT)
-		return EXIT_SILENT;
-	if (result->rc == -EINVAL)
-		return EXIT_USAGE;
-	if (result->error)
-		return EXIT_ERROR;
-	if (result->rc)
-		return EXIT_DEVICE;
-	if (!is_napping(run->options) && run->options->queued_min &&
-	    !result->saturated && run->submitted > result->depth)
-		return EXIT_UNSATURATED;
-	return EXIT_OK;
 }

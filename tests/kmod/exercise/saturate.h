@@ -86,6 +86,10 @@ const char *saturate_option(struct saturate_options *options, const char *key,
 			    const char *value);
 /* Choose a duration where neither it nor a number of items was given. */
 void saturate_complete(struct saturate_options *options);
+/* Is each item waited for? */
+bool saturate_is_paced(const struct saturate_options *options);
+/* Is the queue empty now and then? */
+bool saturate_is_napping(const struct saturate_options *options);
 /* Options that take no value. */
 bool saturate_option_is_flag(const char *key);
 extern const char saturate_help[];

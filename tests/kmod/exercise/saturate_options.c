@@ -184,3 +184,13 @@ const char *saturate_option(struct saturate_options *options, const char *key,
 		return parse_scaled(value, NS_PER_S, &options->drain_ns);
 	return "unknown option";
 }
+
+bool saturate_is_paced(const struct saturate_options *options)
+{
+	return options->request && options->gap_ns;
+}
+
+bool saturate_is_napping(const struct saturate_options *options)
+{
+	return options->nap_ns || saturate_is_paced(options);
+}
