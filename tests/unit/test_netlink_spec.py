@@ -16,8 +16,9 @@ import yaml
 from vgpumgr_agent.helper.protocol import VERSION, HelperRefusedError
 from vgpumgr_agent.helper.request import parse
 
+from vgpumgr import ranges
 from vgpumgr.broker.configuration import Tenant
-from vgpumgr.control import protocol, ranges
+from vgpumgr.control import protocol
 from vgpumgr.control.protocol import Command
 from vgpumgr.policy.terms import Terms
 from vgpumgr.wire.fleet import DesiredGroup
@@ -130,9 +131,9 @@ def test_ranges_of_the_spec_are_those_of_the_scheduler_core() -> None:
     assert limits["VGPU_RESERVE_PERIOD_MIN_NS"] // 1000 == ranges.RESERVE_PERIOD_US_MIN
     assert limits["VGPU_RESERVE_PERIOD_MAX_NS"] // 1000 == ranges.RESERVE_PERIOD_US_MAX
     assert limits["VGPU_RESERVE_LIMIT_MAX"] == ranges.RESERVE_LIMIT_PERMILLE_MAX
-    assert limits["VGPU_HOLD_MAX_NS"] // 1000 == ranges.HOLD_US_MAX
-    assert limits["VGPU_CHUNK_MIN_NS"] // 1000 == ranges.CHUNK_US_MIN
-    assert limits["VGPU_CHUNK_MAX_NS"] // 1000 == ranges.CHUNK_US_MAX
+    assert limits["VGPU_HOLD_MAX_NS"] // 1000 == ranges.HOLD_MAX_US_MAX
+    assert limits["VGPU_CHUNK_MIN_NS"] // 1000 == ranges.MAX_CHUNK_US_MIN
+    assert limits["VGPU_CHUNK_MAX_NS"] // 1000 == ranges.MAX_CHUNK_US_MAX
 
 
 def test_no_model_takes_a_weight_that_the_kernel_refuses() -> None:

@@ -18,10 +18,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from vgpumgr import ranges
 from vgpumgr.broker.control import field_invalid
 from vgpumgr.broker.places import Programs, pocl_library
 from vgpumgr.broker.problems import problem
-from vgpumgr.control import ranges
 from vgpumgr.errors import ArgumentError, SettingsError
 
 MAX_BYTES = 1 << 20
@@ -69,8 +69,8 @@ class Engine(Table):
     """How turns are given and what stops work that does not end in time; see docs/compute.md."""
 
     grace_us: Annotated[int, Field(ge=0, le=10_000_000)] = 2_000
-    chunk_us: Annotated[int, Field(ge=ranges.CHUNK_US_MIN, le=ranges.CHUNK_US_MAX)] = 5_000
-    min_chunk_us: Annotated[int, Field(ge=ranges.CHUNK_US_MIN, le=ranges.CHUNK_US_MAX)] = 100
+    chunk_us: Annotated[int, Field(ge=ranges.MAX_CHUNK_US_MIN, le=ranges.MAX_CHUNK_US_MAX)] = 5_000
+    min_chunk_us: Annotated[int, Field(ge=ranges.MAX_CHUNK_US_MIN, le=ranges.MAX_CHUNK_US_MAX)] = 100
     switch_cost_us: Annotated[int, Field(ge=0, le=10_000)] = 100
     reserve_limit_permille: Annotated[int, Field(ge=0, le=ranges.RESERVE_LIMIT_PERMILLE_MAX)] = 500
     gate_limit_us: Annotated[int, Field(ge=10_000, le=60_000_000)] = 2_000_000
@@ -107,11 +107,11 @@ class Tenant(Table):
     cap_permille: Annotated[int, Field(ge=1, le=ranges.PERMILLE)] | None = None
     cap_period_us: Annotated[int, Field(ge=ranges.CAP_PERIOD_US_MIN, le=ranges.CAP_PERIOD_US_MAX)] = 100_000
     burst_us: Annotated[int, Field(ge=0, le=ranges.BURST_US_MAX)] = 0
-    reserve_us: Annotated[int, Field(ge=1, le=ranges.RESERVE_PERIOD_US_MAX)] | None = None
+    reserve_us: Annotated[int, Field(ge=1, le=ranges.RESERVE_US_MAX)] | None = None
     reserve_period_us: (
         Annotated[int, Field(ge=ranges.RESERVE_PERIOD_US_MIN, le=ranges.RESERVE_PERIOD_US_MAX)] | None
     ) = None
-    hold_max_us: Annotated[int, Field(ge=0, le=ranges.HOLD_US_MAX)] = 0
+    hold_max_us: Annotated[int, Field(ge=0, le=ranges.HOLD_MAX_US_MAX)] = 0
     inversion_permille: Permille = 0
     memory: Annotated[Size, Field(ge=MIB, le=2**62)] = 1024 * MIB
     window: Annotated[Size, Field(ge=4 * MIB, le=16384 * MIB, multiple_of=4096)] = 64 * MIB

@@ -2,21 +2,16 @@
 """What is known of the attributes of a netlink family."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
 
 @dataclass(frozen=True)
 class AttributeSet:
-    """One set of attributes.
-
-    `types` leaves out what is u64, as most are. `bounds`: the least and the greatest value that the kernel takes, of
-    attributes that have a greatest.
-    """
+    """One set of attributes. `types` leaves out what is u64, as most are."""
 
     numbers: type[IntEnum]
     types: Mapping[IntEnum, str]
-    bounds: Mapping[IntEnum, tuple[int, int]] = field(default_factory=dict)
 
     def type_of(self, number: int) -> str:
         """Return the attribute's type in the words of vgpumgr.yaml, "" for a number this version does not know."""

@@ -209,11 +209,6 @@ GPU = AttributeSet(
         GpuAttribute.DRIVER: "string",
         GpuAttribute.ADOPTED: "flag",
     },
-    bounds={
-        GpuAttribute.MAX_CHUNK_US: (1, 10000000),
-        GpuAttribute.PLACES: (0, 10000),
-        GpuAttribute.RESERVE_LIMIT_PERMILLE: (0, 750),
-    },
 )
 TENANT = AttributeSet(
     TenantAttribute,
@@ -239,18 +234,6 @@ TENANT = AttributeSet(
         TenantAttribute.INVERSION_BURST_US: "u32",
         TenantAttribute.THROTTLED: "flag",
     },
-    bounds={
-        TenantAttribute.WEIGHT: (1, 10000),
-        TenantAttribute.TIMESLICE_US: (0, 1000000),
-        TenantAttribute.CAP_US: (0, 1000000),
-        TenantAttribute.CAP_PERIOD_US: (100, 1000000),
-        TenantAttribute.BURST_US: (0, 8000000),
-        TenantAttribute.RESERVE_US: (0, 4000000),
-        TenantAttribute.RESERVE_PERIOD_US: (0, 4000000),
-        TenantAttribute.HOLD_MAX_US: (0, 1000000),
-        TenantAttribute.INVERSION_PERMILLE: (0, 1000),
-        TenantAttribute.INVERSION_BURST_US: (0, 8000000),
-    },
 )
 RUN_LENGTH = AttributeSet(
     RunLengthAttribute,
@@ -275,12 +258,6 @@ SLICE = AttributeSet(
         SliceAttribute.ERROR_INDEX: "u32",
         SliceAttribute.QUEUED: "u32",
         SliceAttribute.THROTTLED: "flag",
-    },
-    bounds={
-        SliceAttribute.WEIGHT: (1, 10000),
-        SliceAttribute.CAP_US: (0, 1000000),
-        SliceAttribute.CAP_PERIOD_US: (100, 1000000),
-        SliceAttribute.BURST_US: (0, 8000000),
     },
 )
 EVENT = AttributeSet(

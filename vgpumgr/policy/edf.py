@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from vgpumgr.control.ranges import PERMILLE
 from vgpumgr.policy.terms import permille
+from vgpumgr.ranges import PERMILLE
 
 FLOOR_PERMILLE = 900
 # Aimed at this much more than the floor: some requests end late although they were planned to end in time.

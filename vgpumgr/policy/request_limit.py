@@ -17,8 +17,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from vgpumgr.control.ranges import PERMILLE
 from vgpumgr.policy.terms import Terms, permille
+from vgpumgr.ranges import PERMILLE
 
 WINDOW_NS = 10_000_000_000
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
-from vgpumgr.control.ranges import PERMILLE
 from vgpumgr.policy.terms import Terms, permille
+from vgpumgr.ranges import PERMILLE
 
 RECLAIM_NS = 10_000_000
 # GaiaGPU: an elastic container never fills a GPU that a newcomer may want.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vgpumgr.control.ranges import PERMILLE, WEIGHT_MAX, WEIGHT_MIN
+from vgpumgr.ranges import PERMILLE, WEIGHT_MAX, WEIGHT_MIN
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictFloat, StrictInt, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from vgpumgr.control.ranges import WEIGHT_MAX, WEIGHT_MIN
+from vgpumgr.ranges import WEIGHT_MAX, WEIGHT_MIN
 from vgpumgr.sim.quantity import MILLION, parse_percent, parse_rate, parse_time
 
 MAX_GROUPS = 4096

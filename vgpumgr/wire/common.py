@@ -8,7 +8,7 @@ from typing import Annotated, Generic, Self, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
-from vgpumgr.control import ranges
+from vgpumgr import ranges
 
 PERMILLE = ranges.PERMILLE
 MEM_BYTES_MAX = 1 << 50

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vgpumgr.control import ranges
+from vgpumgr import ranges
 from vgpumgr_agent.helper.protocol import VERSION, Code, HelperRefusedError
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -49,7 +49,7 @@ _CHECKS: Mapping[str, Check] = {
     "cap_period_us": _number(0, ranges.CAP_PERIOD_US_MAX),
     "mode": _word("fair", "strict"),
     "band": _word("fair", "latency"),
-    "reserve_us": _number(0, ranges.RESERVE_PERIOD_US_MAX),
+    "reserve_us": _number(0, ranges.RESERVE_US_MAX),
     "reserve_period_us": _number(0, ranges.RESERVE_PERIOD_US_MAX),
     "memory_max_bytes": _number(0, 1 << 50),
     "tasks_max": _number(0, 1 << 22),
