@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every part of vgpumgr shares; imports nothing from the API service or the host agent."""
+"""What the API and the host agent share, and tools of their own. Nothing here imports the API or the agent.
+
+Shared: `wire` (what travels between them), `errors`, `client` (the API as Python calls), `control` (the kernel module),
+`policy`, `sched` (the scheduler's core) and the single modules beside this one. Tools: `cli` (the command `vgpumgr`),
+`sim` (the simulator), `gpu` (experiments on real GPUs), `broker` (an accelerator shared by programs) and `observer`
+(who had the engine, from traces). A tool uses what is shared; only `cli` uses other tools, and nothing uses `cli`.
+"""
 
 from typing import Any
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from uuid import UUID
 
+from vgpumgr import probe_results
 from vgpumgr.cards import Card
 from vgpumgr.control.listed import Unusable, unusable
 from vgpumgr.control.sysfs import Sysfs
-from vgpumgr.gpu import results
 from vgpumgr.notify import notify
 from vgpumgr.wire.common import TIMESLICE_US_MAX
 from vgpumgr_agent import documents, faults, kernel_events, metrics, placing, report, udev
@@ -213,7 +213,7 @@ class Agent:
 
     def _measured(self, gpu: ObservedGpu, card: Card) -> ObservedGpu:
         """Add what is known of its card. Turns are long enough for what it costs to end one."""
-        cost_us = results.switch_cost_us(self._sysfs.paths.probes, card.uuid)
+        cost_us = probe_results.switch_cost_us(self._sysfs.paths.probes, card.uuid)
         least_us = max(gpu.timeslice_min_us, min(SWITCHES_PER_TIMESLICE * cost_us, TIMESLICE_US_MAX))
         return replace(gpu, **asdict(card), switch_cost_us=cost_us, timeslice_min_us=least_us)
 

@@ -11,8 +11,8 @@ import pytest
 
 from vgpumgr.broker.configuration import Engine, Native, Tenant, document, read
 from vgpumgr.broker.places import Programs, default_directory, find_directory, launcher, pocl_library, programs
-from vgpumgr.cli.units import format_size
 from vgpumgr.errors import BrokerMissingError, SettingsError
+from vgpumgr.sizes import format_size
 
 PROGRAMS = Programs(broker=Path("/p/b"), supervisor=Path("/p/s"), child=Path("/p/c"), library=Path("/p/l.so"))
 LIBRARY = '[accelerator]\nlibrary = "/bin/sh"\n'

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What must hold for every file of the tree: licences, no traces of one machine, import rules."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -189,27 +190,49 @@ def test_dkms_conf_says_the_version_in_a_form_that_dh_dkms_reads(conf: str) -> N
     assert [version for _, version in found] == [(ROOT / "kmod/VERSION").read_text().strip()]
 
 
-@pytest.mark.parametrize(
-    ("importer", "statement"),
-    [
-        ("api/vgpumgr_api/x.py", "import vgpumgr_agent"),
-        ("agent/vgpumgr_agent/x.py", "import vgpumgr_api"),
-        ("vgpumgr/x.py", "import vgpumgr_api"),
-        ("vgpumgr/x.py", "import vgpumgr_agent"),
-        ("vgpumgr/x.py", "import vgpumgr.sched"),
-    ],
-)
-def test_import_rules_bite(tmp_path: Path, importer: str, statement: str) -> None:
-    for package in ("vgpumgr", "api/vgpumgr_api", "agent/vgpumgr_agent"):
-        shutil.copytree(ROOT / package, tmp_path / package)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    (tmp_path / importer).write_text(f"{statement}\n")
+# Rule of pyproject.toml, importer, imported.
+FORBIDDEN_IMPORTS = [
+    ("api and agent import vgpumgr, never each other", "vgpumgr_api.errors", "vgpumgr_agent"),
+    ("api and agent import vgpumgr, never each other", "vgpumgr_agent.files", "vgpumgr_api"),
+    ("api and agent import vgpumgr, never each other", "vgpumgr.errors", "vgpumgr_api"),
+    ("api and agent import vgpumgr, never each other", "vgpumgr.errors", "vgpumgr_agent"),
+    ("of the product only the simulator", "vgpumgr.errors", "vgpumgr.sched"),
+    ("what serves uses what is shared", "vgpumgr_agent.files", "vgpumgr.gpu"),
+    ("inside vgpumgr", "vgpumgr.broker.places", "vgpumgr.cli"),
+    ("inside vgpumgr", "vgpumgr.gpu.shares", "vgpumgr.sim"),
+    ("inside vgpumgr", "vgpumgr.errors", "vgpumgr.client"),
+]
+PLACES = {"vgpumgr": ".", "vgpumgr_api": "api", "vgpumgr_agent": "agent"}
 
-    paths = [str(tmp_path), str(tmp_path / "api"), str(tmp_path / "agent")]
+
+def test_import_rules_bite(tmp_path: Path) -> None:
+    for package, place in PLACES.items():
+        shutil.copytree(ROOT / place / package, tmp_path / place / package)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for _, importer, imported in FORBIDDEN_IMPORTS:
+        file = tmp_path / PLACES[importer.split(".")[0]] / f"{importer.replace('.', '/')}.py"
+        file.write_text(f"{file.read_text()}import {imported}\n")
+    (tmp_path / "vgpumgr/unplaced.py").write_text("")
+
+    paths = [str(tmp_path / place) for place in PLACES.values()]
     script = (
         f"import sys; sys.path[:0] = {paths!r}; from importlinter.cli import lint_imports;"
         "sys.exit(lint_imports(no_cache=True))"
     )
-    checked = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    wide = {**os.environ, "COLUMNS": "300"}
+    checked = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, env=wide)
     assert checked.returncode == 1, checked.stdout + checked.stderr
-    assert "BROKEN" in checked.stdout
+
+    # "Broken contracts", then each with its name underlined.
+    told = re.split(r"\n(.+)\n-+\n", checked.stdout.partition("Broken contracts")[2])
+    broken = dict(zip(told[1::2], told[2::2], strict=True))
+    missed = [
+        (rule, importer, imported)
+        for rule, importer, imported in FORBIDDEN_IMPORTS
+        if not any(
+            name.startswith(rule) and re.search(rf"{re.escape(importer)} -> {re.escape(imported)}\b", text)
+            for name, text in broken.items()
+        )
+    ]
+    assert missed == [], checked.stdout
+    assert any("unplaced" in text for name, text in broken.items() if name.startswith("inside vgpumgr"))

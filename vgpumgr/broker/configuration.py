@@ -33,7 +33,7 @@ PROBLEMS_SHOWN = 5
 
 
 def _size(value: object) -> object:
-    from vgpumgr.cli.units import parse_size
+    from vgpumgr.sizes import parse_size
 
     if not isinstance(value, str):
         return value

@@ -51,7 +51,7 @@ def _pattern(_: Mapping[str, Any], place: list[str]) -> str:
 
 def _bound(words: str, key: str) -> Callable[[Mapping[str, Any], list[str]], str]:
     def said(context: Mapping[str, Any], place: list[str]) -> str:
-        from vgpumgr.cli.units import format_size
+        from vgpumgr.sizes import format_size
 
         bound = context[key]
         return f"must be {words} {format_size(bound) if place[-1] in SIZES else bound}"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vgpumgr.cli.session import JsonOutput, JsonOutputOption, Output, Session, begin, table
-from vgpumgr.cli.units import format_size, format_us
+from vgpumgr.cli.units import format_us
+from vgpumgr.sizes import format_size
 
 if TYPE_CHECKING:
     from vgpumgr.broker.configuration import Configuration

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vgpumgr.cli.session import Output, Session, table
-from vgpumgr.cli.units import format_size, format_us
+from vgpumgr.cli.units import format_us
+from vgpumgr.sizes import format_size
 
 if TYPE_CHECKING:
     from vgpumgr.broker.table import Row

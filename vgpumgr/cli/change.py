@@ -14,8 +14,9 @@ from vgpumgr.cli.make import request
 from vgpumgr.cli.patience import patiently
 from vgpumgr.cli.session import Output, OutputOption, Session, begin
 from vgpumgr.cli.show import show
-from vgpumgr.cli.units import NO_LABEL, parse_labels, parse_size, parse_uuid
+from vgpumgr.cli.units import NO_LABEL, parse_labels, parse_uuid
 from vgpumgr.errors import ApiError, ArgumentError, WaitEndedError
+from vgpumgr.sizes import parse_size
 
 if TYPE_CHECKING:
     from vgpumgr.client import Client

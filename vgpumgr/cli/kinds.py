@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vgpumgr.cli.units import format_size, format_us, parse_uuid
+from vgpumgr.cli.units import format_us, parse_uuid
 from vgpumgr.errors import ApiError, ArgumentError, MissingError
+from vgpumgr.sizes import format_size
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -14,9 +14,10 @@ from vgpumgr.cli.kinds import kind_of
 from vgpumgr.cli.option_names import option_of
 from vgpumgr.cli.session import Output, OutputOption, Session, begin, dumped
 from vgpumgr.cli.show import show
-from vgpumgr.cli.units import NO_LABEL, parse_selector, parse_size, parse_tie
+from vgpumgr.cli.units import NO_LABEL, parse_selector, parse_tie
 from vgpumgr.durations import parse_duration
 from vgpumgr.errors import ArgumentError, OutputError
+from vgpumgr.sizes import parse_size
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError

@@ -90,14 +90,14 @@ def probe_gpu(
 
 def _keep(session: "Session", found: "Sequence[dict[str, Any]]") -> None:
     """For the agent, where there is one. What was measured is shown in any case."""
+    from vgpumgr import probe_results
     from vgpumgr.control.sysfs import HostPaths
-    from vgpumgr.gpu import results
 
     directory = HostPaths(session.root).probes
     if not directory.parent.is_dir():
         return
     try:
-        for path in results.store(directory, found):
+        for path in probe_results.store(directory, found):
             session.note(f"kept in {path}")
     except OSError as error:
         session.note(f"not kept for the agent: {error.filename or directory}: {error.strerror}")

@@ -12,7 +12,8 @@ from vgpumgr.cli.event_watch import watch_events
 from vgpumgr.cli.failures import printable
 from vgpumgr.cli.kinds import Kind, kind_of, yes
 from vgpumgr.cli.session import JsonOutput, JsonOutputOption, Output, OutputOption, Session, begin, dumped, table
-from vgpumgr.cli.units import format_size, format_us
+from vgpumgr.cli.units import format_us
+from vgpumgr.sizes import format_size
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes, instants and UUIDs as people write and read them. Sizes are binary: 1K is 1024 bytes."""
+"""Instants, labels and UUIDs as people write and read them. Sizes are in `vgpumgr.sizes`."""
 
 import re
 from collections.abc import Iterable
@@ -9,22 +9,8 @@ from uuid import UUID
 from vgpumgr.durations import is_duration, parse_duration
 from vgpumgr.errors import ArgumentError
 
-_SIZE = re.compile(r"([0-9]{1,19})(?:([KMGTP])(?:iB)?)?", re.IGNORECASE | re.ASCII)
-_DECIMAL = re.compile(r"[0-9]+[KMGTP]B", re.IGNORECASE | re.ASCII)
 _DOMAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}", re.ASCII)
-_SIZE_UNITS = "KMGTP"
 NO_LABEL = "no label: keys are of a-z, 0-9 and ._/-, values of letters, digits and ._-, no more than 63 of each"
-
-
-def parse_size(text: str) -> int:
-    """Return bytes: ``65536``, ``64K``, ``64M``, ``1GiB``. ArgumentError, also for the ambiguous ``64MB``."""
-    if match := _SIZE.fullmatch(text):
-        exponent = 1 + _SIZE_UNITS.index(match[2].upper()) if match[2] else 0
-        return int(match[1]) << (10 * exponent)
-    if _DECIMAL.fullmatch(text):
-        short = text[:-1].upper()
-        raise ArgumentError(f"size {text!r} is ambiguous; write {short} or {short}iB, which count in steps of 1024")
-    raise ArgumentError(f"size {text[:40]!r}: give a whole number of bytes, or one with K, M, G, T or P, like 64M")
 
 
 def parse_instant(text: str, what: str, now: datetime) -> datetime:
@@ -76,19 +62,6 @@ def parse_uuid(text: str, what: str) -> UUID:
             name = text[:80] if _DOMAIN.fullmatch(text) else "DOMAIN"
             todo = f"give the VM's UUID; `virsh domuuid {name}` prints it"
         raise ArgumentError(f"{what} {text[:80]!r} is no UUID; {todo}") from None
-
-
-def format_size(size_bytes: int) -> str:
-    """Return ``64M`` for 67108864; sizes that are no multiple of a unit get one decimal."""
-    exponent = 0
-    while exponent < len(_SIZE_UNITS) and size_bytes >> (10 * (exponent + 1)):
-        exponent += 1
-    if not exponent:
-        return str(size_bytes)
-    unit = 1 << (10 * exponent)
-    if size_bytes % unit == 0:
-        return f"{size_bytes // unit}{_SIZE_UNITS[exponent - 1]}"
-    return f"{size_bytes / unit:.1f}{_SIZE_UNITS[exponent - 1]}"
 
 
 def format_us(time_us: float) -> str:

@@ -62,7 +62,7 @@ class HostPaths:
 
     @property
     def probes(self) -> Path:
-        """What was measured of this host's GPUs, see `vgpumgr.gpu.results`."""
+        """What was measured of this host's GPUs, see `vgpumgr.probe_results`."""
         return self.root / "var/lib/vgpumgr/probes"
 
     def gpu(self, address: str) -> Path:

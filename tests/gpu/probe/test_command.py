@@ -24,7 +24,7 @@ from vgpumgr.gpu import probe as probe_module
 from vgpumgr.gpu import shares
 from vgpumgr.gpu.abi import DISABLE_CHANNELS, GET_TIMESLICE, SET_PREEMPTION_MODE, SET_TIMESLICE
 from vgpumgr.gpu.duel import Rig, RigError
-from vgpumgr.gpu.results import switch_cost_us
+from vgpumgr.probe_results import switch_cost_us
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = json.loads((ROOT / "docs/probe-gpu.schema.json").read_text())

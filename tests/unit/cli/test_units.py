@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vgpumgr.cli.units import format_size, format_us, parse_instant, parse_size, parse_uuid
+from vgpumgr.cli.units import format_us, parse_instant, parse_uuid
 from vgpumgr.durations import parse_duration
 from vgpumgr.errors import ArgumentError
+from vgpumgr.sizes import format_size, parse_size
 
 
 @pytest.mark.parametrize(
