@@ -11,7 +11,7 @@ from vgpumgr.control.listed import Trouble
 from vgpumgr.errors import NotFoundError
 from vgpumgr.notify import notify
 from vgpumgr_agent import faults
-from vgpumgr_agent.backends import BackendError, BackendRefusedError, SliceBackend
+from vgpumgr_agent.backends import SliceBackend
 from vgpumgr_agent.executions import Executions
 from vgpumgr_agent.helper.protocol import Code
 from vgpumgr_agent.meter_store import Meter
@@ -27,6 +27,7 @@ from vgpumgr_agent.reconcile import (
     StartExecutor,
     Why,
 )
+from vgpumgr_agent.refused import Refused
 from vgpumgr_agent.released import Released
 from vgpumgr_agent.store import Store
 
@@ -66,14 +67,14 @@ class Actions:
         self._acting = acting
 
     def run(self, actions: Sequence[Action]) -> Outcome:
-        """Do all that can be done. BackendUnavailableError when nobody answers any more."""
+        """Do all that can be done. UnavailableError when nobody answers any more."""
         outcome = Outcome()
         for action in actions:
             try:
                 with self._acting:
                     outcome.done += self._act(action)
                 faults.point("reconcile.acted")
-            except BackendRefusedError as error:
+            except Refused as error:
                 if isinstance(action, StartExecutor) and error.code == Code.EXECUTOR_FAILED:
                     self._executions.failed(action.uuid, error.reason)
                 _note(outcome, action, error)
@@ -127,7 +128,7 @@ class Actions:
         return why is not Why.TOMBSTONE or self._store.dead(uuid)
 
 
-def _note(outcome: Outcome, action: Action, error: BackendError) -> None:
+def _note(outcome: Outcome, action: Action, error: Refused) -> None:
     match action:
         case BindGpu(gpu):
             if error.code not in tuple(Trouble):  # which are told as they are

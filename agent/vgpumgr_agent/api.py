@@ -24,6 +24,7 @@ from vgpumgr.wire.fleet import (
     Reported,
 )
 from vgpumgr.wire.usage import Metered, Readings
+from vgpumgr_agent.refused import Refused
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +39,12 @@ class ApiAwayError(Exception):
     """The API cannot be reached, or what answers is none. The text says what to do."""
 
 
-class ApiRefusedError(Exception):
-    """The API said no. `code`: frozen, of `vgpumgr.wire.problem`; `retry_after_s`: 0 unless it asks for a pause."""
+class ApiRefusedError(Refused):
+    """The API said no. `code`: of `vgpumgr.wire.problem`; `retry_after_s`: 0 unless it asks for a pause."""
 
-    def __init__(self, code: str, detail: str, *, retry_after_s: float = 0) -> None:
-        self.code = code
+    def __init__(self, code: str, reason: str, *, retry_after_s: float = 0) -> None:
         self.retry_after_s = retry_after_s
-        super().__init__(f"{code}: {detail}")
+        super().__init__(code, reason)
 
 
 class Api(Protocol):

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from vgpumgr_agent.hookproto import HookService
+from vgpumgr_agent.refused import Refused
 
 VERSION = 1
 PREPARE = frozenset({"prepare", "migrate", "restore"})
@@ -14,12 +15,9 @@ STARTED = frozenset({"started", "reconnect", "attach"})
 # libvirt calls `release` right after `stopped`, and `start` right after `prepare`.
 NOTHING = frozenset({"start", "stopped"})
 OPERATIONS = PREPARE | STARTED | NOTHING | {"release", "hotplug", "unplug"}
+INVALID = "request.invalid"
 SLICES_MAX = 64
 NAME_MAX = 1024
-
-
-class InvalidRequestError(Exception):
-    """A request that no hook of ours sends; the text says what is wrong with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +32,7 @@ class HookRequest:
     reason: str
 
     def put_to(self, service: HookService) -> None:
-        """Let the agent act on it. HookRefusedError is its no."""
+        """Let the agent act on it. Refused is its no."""
         vm, devices, metadata, domain = self.vm_uuid, self.devices, self.metadata, self.domain
         if self.operation in PREPARE:
             service.prepare(vm_uuid=vm, devices=devices, metadata=metadata, domain=domain)
@@ -49,22 +47,22 @@ class HookRequest:
 
 
 def parse(line: bytes) -> HookRequest:
-    """Return the request that a line holds; InvalidRequestError."""
+    """Return the request that a line holds; Refused: no hook of ours sends that."""
     try:
         body = json.loads(line)
     except (ValueError, RecursionError):
-        raise InvalidRequestError("the request is no JSON on one line") from None
+        raise _invalid("the request is no JSON on one line") from None
     if not isinstance(body, dict):
-        raise InvalidRequestError("the request is no JSON object")
+        raise _invalid("the request is no JSON object")
     members = {"v", "op", "domain", "vm_uuid", "devices", "metadata", "reason"}
     if set(body) != members:
         odd = ", ".join(sorted(str(name)[:40] for name in set(body) ^ members)[:8])
-        raise InvalidRequestError(f"missing or unknown members: {odd}")
+        raise _invalid(f"missing or unknown members: {odd}")
     if type(body["v"]) is not int or body["v"] != VERSION:
-        raise InvalidRequestError(f"v: this agent speaks version {VERSION}; install hook and agent of one release")
+        raise _invalid(f"v: this agent speaks version {VERSION}; install hook and agent of one release")
     operation = _text(body, "op")
     if operation not in OPERATIONS:
-        raise InvalidRequestError(f"op: not one of {', '.join(sorted(OPERATIONS))}")
+        raise _invalid(f"op: not one of {', '.join(sorted(OPERATIONS))}")
     return HookRequest(
         operation=operation,
         domain=_text(body, "domain"),
@@ -75,10 +73,14 @@ def parse(line: bytes) -> HookRequest:
     )
 
 
+def _invalid(reason: str) -> Refused:
+    return Refused(INVALID, reason)
+
+
 def _text(body: dict[str, Any], member: str) -> str:
     value = body[member]
     if not isinstance(value, str) or len(value) > NAME_MAX:
-        raise InvalidRequestError(f"{member}: want a string of at most {NAME_MAX} characters")
+        raise _invalid(f"{member}: want a string of at most {NAME_MAX} characters")
     return value
 
 
@@ -91,11 +93,11 @@ def _uuid(value: object, member: str) -> UUID:
             parsed = None
         if parsed is not None and str(parsed) == value.lower():
             return parsed
-    raise InvalidRequestError(f"{member}: want a UUID")
+    raise _invalid(f"{member}: want a UUID")
 
 
 def _uuids(body: dict[str, Any], member: str) -> tuple[UUID, ...]:
     values = body[member]
     if not isinstance(values, list) or len(values) > SLICES_MAX:
-        raise InvalidRequestError(f"{member}: want a list of at most {SLICES_MAX} UUIDs")
+        raise _invalid(f"{member}: want a list of at most {SLICES_MAX} UUIDs")
     return tuple(_uuid(value, member) for value in values)

@@ -18,8 +18,9 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vgpumgr_agent.hook_request import InvalidRequestError, parse
-from vgpumgr_agent.hookproto import PREPARE_LIMIT_S, HookRefusedError, HookService
+from vgpumgr_agent.hook_request import INVALID, parse
+from vgpumgr_agent.hookproto import PREPARE_LIMIT_S, HookService
+from vgpumgr_agent.refused import Refused
 
 log = logging.getLogger(__name__)
 
@@ -148,9 +149,9 @@ class HookServer:
     def _answer(self, connection: socket.socket, reply: "Reply") -> dict[str, object]:
         try:
             request = parse(receive_line(connection, limit_s=self._limits.receive_s))
-        except InvalidRequestError as error:
+        except Refused as refusal:
             self._count("invalid")
-            return no("request.invalid", str(error))
+            return no(refusal.code, refusal.reason)
 
         def give_up() -> None:
             self._count("timeouts")
@@ -163,7 +164,7 @@ class HookServer:
         watch.start()
         try:
             request.put_to(self._service)
-        except HookRefusedError as refusal:
+        except Refused as refusal:
             self._count("refused")
             log.info("hook: %s of %r refused: %s", request.operation, request.domain, refusal)
             return no(refusal.code, refusal.reason)
@@ -201,7 +202,7 @@ def no(code: str, reason: str) -> dict[str, object]:
 
 
 def receive_line(connection: socket.socket, *, limit_s: float) -> bytes:
-    """Return one line, complete within `limit_s` altogether; InvalidRequestError."""
+    """Return one line, complete within `limit_s` altogether; Refused."""
     deadline = time.monotonic() + limit_s
     data = bytearray()
     while b"\n" not in data[-65536:]:
@@ -209,17 +210,17 @@ def receive_line(connection: socket.socket, *, limit_s: float) -> bytes:
         try:
             chunk = connection.recv(65536)
         except TimeoutError:
-            raise InvalidRequestError(f"the request was not complete within {limit_s:g} s") from None
+            raise Refused(INVALID, f"the request was not complete within {limit_s:g} s") from None
         except OSError as error:
-            raise InvalidRequestError(f"the request broke off: {error.strerror}") from None
+            raise Refused(INVALID, f"the request broke off: {error.strerror}") from None
         if not chunk:
-            raise InvalidRequestError("the request is not one line that ends with a newline")
+            raise Refused(INVALID, "the request is not one line that ends with a newline")
         data += chunk
         if len(data) > REQUEST_BYTES_MAX:
-            raise InvalidRequestError(f"the request is longer than {REQUEST_BYTES_MAX >> 20} MiB")
+            raise Refused(INVALID, f"the request is longer than {REQUEST_BYTES_MAX >> 20} MiB")
     line, rest = bytes(data).split(b"\n", 1)
     if rest:
-        raise InvalidRequestError("something follows the request's line")
+        raise Refused(INVALID, "something follows the request's line")
     return line
 
 

@@ -14,32 +14,11 @@ PREPARE_LIMIT_S = 10.0
 """`prepare` and `hotplug` answer within this time, whatever the API or the kernel does."""
 
 
-class HookRefusedError(Exception):
-    """The VM must not start, or the device must not be plugged.
-
-    `code`: frozen, see `hooks`. `reason`: one short line that says what to do; libvirt shows it to the user.
-    `to_tenant`: the same for the slice's tenant, where the reason names what others have. `slice_id`: the one of the
-    VM's slices that it is about, None for all.
-    """
-
-    def __init__(self, code: str, reason: str, *, to_tenant: str = "") -> None:
-        self.code = code
-        self.reason = reason
-        self.slice_id: UUID | None = None
-        self._to_tenant = to_tenant or reason
-        super().__init__(f"{code}: {reason}")
-
-    def told_of(self, slice_id: UUID) -> str:
-        """Return what the tenant of one of the VM's slices may read; the others may be other tenants'."""
-        another = self.slice_id not in (None, slice_id)
-        return f"{self.code}: {'another slice of the VM was refused' if another else self._to_tenant}"
-
-
 class HookService(Protocol):
     """The host agent as libvirt's hook sees it."""
 
     def prepare(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
-        """Make all slices of a VM that is about to start ready to be opened, or none. HookRefusedError.
+        """Make all slices of a VM that is about to start ready to be opened, or none. Refused.
 
         Idempotent: also for ``migrate`` and ``restore``, which come before ``prepare``. Slices that the metadata names
         and `devices` does not are checked but not made.
@@ -55,7 +34,7 @@ class HookService(Protocol):
         """
 
     def hotplug(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
-        """Like `prepare`, for devices about to be plugged into a running VM. HookRefusedError."""
+        """Like `prepare`, for devices about to be plugged into a running VM. Refused."""
 
     def unplug(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
         """Like `release`, for devices that a running VM has given back."""

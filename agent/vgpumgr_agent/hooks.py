@@ -22,11 +22,12 @@ from vgpumgr.errors import ControlUnavailableError, UnknownGpuError, VgpumgrErro
 from vgpumgr.wire.fleet import DesiredSlice
 from vgpumgr_agent import faults
 from vgpumgr_agent.api import QUICK_S, ApiAwayError, ApiRefusedError
-from vgpumgr_agent.backends import BackendError, BackendRefusedError, BackendUnavailableError, Observed, SliceBackend
+from vgpumgr_agent.backends import Observed, SliceBackend
 from vgpumgr_agent.helper.protocol import Code
-from vgpumgr_agent.hookproto import PREPARE_LIMIT_S, HookRefusedError
+from vgpumgr_agent.hookproto import PREPARE_LIMIT_S
 from vgpumgr_agent.permits import Permits
 from vgpumgr_agent.placing import called
+from vgpumgr_agent.refused import Refused, UnavailableError
 from vgpumgr_agent.released import Released
 from vgpumgr_agent.store import COPIED, Store
 
@@ -53,11 +54,11 @@ class Control(Protocol):
         """Ask for the desired state now."""
 
 
-class _NotYetError(HookRefusedError):
+class _NotYetError(Refused):
     """A refusal whose reason may pass within the hook's time."""
 
 
-class _NoTimeError(HookRefusedError):
+class _NoTimeError(Refused):
     """A refusal because the hook's time is over; what an earlier try was refused for says more."""
 
 
@@ -78,7 +79,7 @@ class Hooks:
     ) -> None:
         """`acting`: held by whoever changes slices; `wake`: has the reconciler look at once.
 
-        `look`: sees where this host's cards are now. BackendError.
+        `look`: sees where this host's cards are now. Refused, UnavailableError.
         """
         self._store = store
         self._backend = backend
@@ -105,11 +106,11 @@ class Hooks:
         if not ours:
             return
         if self._store.kept is None:
-            raise HookRefusedError(
+            raise Refused(
                 "host.not_ready", "this host knows no claims yet; check with `vgpumgr host doctor` that it is enrolled"
             )
         if self._store.kept.host_state == MAINTENANCE:
-            raise HookRefusedError(
+            raise Refused(
                 "host.maintenance",
                 "this host is in maintenance; start the VM when that is over (`vgpumgr host uncordon`)",
             )
@@ -121,7 +122,7 @@ class Hooks:
         made = [uuid for uuid in ours if uuid in devices]
         try:
             self._make_all(made, vm_uuid, deadline)
-        except HookRefusedError as refused:
+        except Refused as refused:
             self._failed |= {uuid: f"a VM did not start: {refused.told_of(uuid)}" for uuid in made}
             self._wake()
             raise
@@ -178,7 +179,7 @@ class Hooks:
             try:
                 with self._turn(time.monotonic() + _DECIDE_S):
                     self._backend.withdraw(uuid)
-            except (BackendError, HookRefusedError) as error:
+            except (Refused, UnavailableError) as error:
                 log.info("slice %s: permit not withdrawn: %s", uuid, error)
 
     # ---- who may
@@ -231,14 +232,14 @@ class Hooks:
     def _admitted(self, uuid: UUID, vm_uuid: UUID) -> DesiredSlice:
         claim = self._store.claim(uuid)
         if claim is None and self._store.dead(uuid):
-            raise HookRefusedError("claim.deleted", f"slice {uuid} was deleted; take it out of the domain")
+            raise Refused("claim.deleted", f"slice {uuid} was deleted; take it out of the domain")
         if claim is None:
-            raise HookRefusedError("claim.missing", f"no claim for slice {uuid} on this host; claim it, or take it out")
+            raise Refused("claim.missing", f"no claim for slice {uuid} on this host; claim it, or take it out")
         if claim.vm_uuid not in (None, vm_uuid):
-            raise HookRefusedError("claim.other_vm", f"slice {uuid} is claimed for another VM; claim one for this VM")
+            raise Refused("claim.other_vm", f"slice {uuid} is claimed for another VM; claim one for this VM")
         self._require_unfenced(uuid)
         if not self._store.lease_left_s(uuid):
-            raise HookRefusedError(
+            raise Refused(
                 "lease.expired", f"the claim of slice {uuid} is too old to trust; get the API reachable from this host"
             )
         self._require_confirmed(uuid)
@@ -249,17 +250,17 @@ class Hooks:
             self._control.bind(claim.id, vm_uuid)
         except ApiAwayError as error:
             log.warning("binding slice %s: %s", claim.id, error)
-            raise HookRefusedError(
+            raise Refused(
                 "claim.unbound", f"slice {claim.id} is bound to no VM, and the API is away; try again when it is back"
             ) from error
         except ApiRefusedError as error:
-            raise HookRefusedError(error.code, f"slice {claim.id} cannot be bound to this VM: {error}") from error
+            raise Refused(error.code, f"slice {claim.id} cannot be bound to this VM: {error}") from error
 
     # ---- making
 
     def _make_all(self, uuids: Sequence[UUID], vm_uuid: UUID, deadline: float) -> None:
         released = not self._released.all().isdisjoint(uuids)
-        earlier: HookRefusedError | None = None
+        earlier: Refused | None = None
         while True:
             try:
                 with self._turn(deadline), ExitStack() as undo:
@@ -270,7 +271,7 @@ class Hooks:
                             self._make(uuid, vm_uuid, deadline, undo)
                     undo.pop_all()
                 return
-            except HookRefusedError as refused:
+            except Refused as refused:
                 # Of a VM that is gone the kernel still lets go.
                 passes = isinstance(refused, _NotYetError) or (released and refused.code == Code.SLICE_OPEN)
                 if earlier is not None and isinstance(refused, _NoTimeError):
@@ -286,7 +287,7 @@ class Hooks:
             with _refusing():
                 self._look()
         if self._store.copied:
-            raise HookRefusedError("host.copied", COPIED)
+            raise Refused("host.copied", COPIED)
 
     def _find_cards(self, uuids: Sequence[UUID]) -> None:
         """Since the last look somebody may have opened the host, which was off, or have plugged a card in."""
@@ -307,9 +308,7 @@ class Hooks:
             )
         group = self._store.group(claim.gpu, claim.tenant)
         if group is None:
-            raise HookRefusedError(
-                "group.missing", f"tenant {claim.tenant} has no group on GPU {claim.gpu} yet; try again"
-            )
+            raise Refused("group.missing", f"tenant {claim.tenant} has no group on GPU {claim.gpu} yet; try again")
         if self._store.unproven(uuid):
             self._require_place(claim)
         self._released.discard(uuid)
@@ -320,7 +319,7 @@ class Hooks:
         with _refusing():
             try:
                 created = self._backend.prepare(claim, vm_uuid=vm_uuid, timeout_s=timeout_s)
-            except BackendUnavailableError:
+            except UnavailableError:
                 undo.callback(self._revert, uuid, created=False)  # it may have been done
                 raise
         undo.callback(self._revert, uuid, created=created)
@@ -331,13 +330,13 @@ class Hooks:
     def _current(self, uuid: UUID, vm_uuid: UUID) -> DesiredSlice:
         claim = self._store.claim(uuid)
         if claim is None or claim.vm_uuid != vm_uuid:
-            raise HookRefusedError("claim.deleted", f"slice {uuid} was deleted meanwhile; take it out of the domain")
+            raise Refused("claim.deleted", f"slice {uuid} was deleted meanwhile; take it out of the domain")
         self._require_unfenced(uuid)
         return claim
 
     def _require_confirmed(self, uuid: UUID) -> None:
         if doubt := self._store.withheld(uuid):
-            raise HookRefusedError("host.unconfirmed", f"slice {uuid} may have ended long ago: {doubt}")
+            raise Refused("host.unconfirmed", f"slice {uuid} may have ended long ago: {doubt}")
 
     def _require_place(self, claim: DesiredSlice) -> None:
         """Of a claim whose place may have been given to others."""
@@ -345,7 +344,7 @@ class Hooks:
         with _refusing():
             observed = self._backend.observe()
         if unnamed := self._store.unnamed(claim.gpu, observed.taken(claim.gpu)) - {claim.id}:
-            raise HookRefusedError(
+            raise Refused(
                 "gpu.unknown_slices",
                 f"slice {claim.id} may have lost its place to slice {min(unnamed)}, which the database does not know; "
                 "stop that one's VM, wait where it has none, or claim another slice",
@@ -354,7 +353,7 @@ class Hooks:
 
     def _require_unfenced(self, uuid: UUID) -> None:
         if self._store.given_up(uuid):
-            raise HookRefusedError(
+            raise Refused(
                 "host.fenced",
                 f"this host was declared dead and slice {uuid} given up; start the VM on another host with a new slice,"
                 " and have this host re-enrolled",
@@ -366,7 +365,7 @@ class Hooks:
                 self._backend.remove(uuid, vm_gone=False, withdraw=True)
             else:
                 self._backend.withdraw(uuid)
-        except BackendError as error:  # the reconciler finds it
+        except (Refused, UnavailableError) as error:  # the reconciler finds it
             log.warning("slice %s: not undone: %s", uuid, error)
 
     @contextmanager
@@ -389,7 +388,7 @@ def _require_time(deadline: float) -> None:
 def _about(uuid: UUID) -> Iterator[None]:
     try:
         yield
-    except HookRefusedError as refused:
+    except Refused as refused:
         refused.slice_id = uuid
         raise
 
@@ -398,9 +397,9 @@ def _about(uuid: UUID) -> Iterator[None]:
 def _refusing() -> Iterator[None]:
     try:
         yield
-    except BackendRefusedError as error:
+    except Refused as error:
         code = "host.not_ready" if error.code in (Code.MODULE_ABI, ControlUnavailableError.code) else error.code
-        refusal = _NotYetError if error.code in _PASSING else HookRefusedError
+        refusal = _NotYetError if error.code in _PASSING else Refused
         raise refusal(code, error.reason) from error
-    except BackendUnavailableError as error:
-        raise HookRefusedError("host.not_ready", error.reason) from error
+    except UnavailableError as error:
+        raise Refused("host.not_ready", error.reason) from error

@@ -23,14 +23,7 @@ from vgpumgr_agent import documents, faults, kernel_events, metrics, placing, re
 from vgpumgr_agent.actions import Actions, Outcome
 from vgpumgr_agent.api import Api
 from vgpumgr_agent.attempts import Attempts
-from vgpumgr_agent.backends import (
-    BackendError,
-    BackendRefusedError,
-    BackendUnavailableError,
-    Observed,
-    ObservedGpu,
-    SliceBackend,
-)
+from vgpumgr_agent.backends import Observed, ObservedGpu, SliceBackend
 from vgpumgr_agent.config import Config
 from vgpumgr_agent.control_plane import ControlPlane
 from vgpumgr_agent.documents import Kept
@@ -39,6 +32,7 @@ from vgpumgr_agent.grace import Grace
 from vgpumgr_agent.hooks import Hooks
 from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.reconcile import Action, Orphans, Wanted, bindings, lacking, orphans, plan
+from vgpumgr_agent.refused import Refused, UnavailableError
 from vgpumgr_agent.released import Released
 from vgpumgr_agent.reporter import Reporter
 from vgpumgr_agent.store import COPIED, Store
@@ -179,7 +173,7 @@ class Agent:
         refusals = [*self._unkept(), *self._bind_gpus(), *map(str, self._unusable)]
         try:
             self._reconcile(refusals)
-        except BackendError as error:
+        except (Refused, UnavailableError) as error:
             refusals.insert(0, error.reason)
             self._executors = {}
             self._note(refusals)
@@ -195,13 +189,13 @@ class Agent:
         self._unusable = unusable(self._sysfs)
         refusals: list[str] = []
         if actions := bindings(self._unusable, due=self._attempts.due([found.gpu for found in self._unusable])):
-            with contextlib.suppress(BackendUnavailableError):  # the next look at the host says so
+            with contextlib.suppress(UnavailableError):  # the next look at the host says so
                 refusals = self._actions.run(actions).refusals
             self._unusable = unusable(self._sysfs)
         return refusals
 
     def _look(self) -> Observed:
-        """Look at this host, and note where its cards are. BackendError."""
+        """Look at this host, and note where its cards are. Refused, UnavailableError."""
         observed = self._meter.watch(self._backend.observe)
         self._store.on_machine(observed.machine)
         others = self._others()
@@ -281,13 +275,13 @@ class Agent:
         executed = self._executions.due(lacking(wanted, observed, released=released))
         return plan(wanted, observed, released=released, overdue=overdue, executed=executed)
 
-    def _report_blind(self, error: BackendError, refusals: Sequence[str]) -> None:
+    def _report_blind(self, error: Refused | UnavailableError, refusals: Sequence[str]) -> None:
         """A module that refuses has no GPUs for us; a helper that is away says nothing about them."""
         self._seq += 1
         self.reporter.report(
             report.blind(
                 boot_id=self._boot_id,
-                gpus=() if isinstance(error, BackendRefusedError) else self._gpus,
+                gpus=() if isinstance(error, Refused) else self._gpus,
                 refusals=refusals,
                 agent_epoch=self._store.agent_epoch,
                 seq=self._seq,

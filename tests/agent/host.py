@@ -11,8 +11,8 @@ from vgpumgr_agent.backends.kmod import KmodBackend
 from vgpumgr_agent.config import Config
 from vgpumgr_agent.documents import Clock, Stamp
 from vgpumgr_agent.helper.client import HelperClient
-from vgpumgr_agent.hookproto import HookRefusedError
 from vgpumgr_agent.meter_store import Meter
+from vgpumgr_agent.refused import Refused
 from vgpumgr_agent.service import Agent
 from vgpumgr_agent.store import Store
 
@@ -90,7 +90,7 @@ class Host:
         self.agent.hooks.prepare(vm_uuid=vm, devices=devices, metadata=metadata, domain="test")
 
     def refused(self, *devices: UUID, vm: UUID = VM, metadata: tuple[UUID, ...] = ()) -> str:
-        with pytest.raises(HookRefusedError) as error:
+        with pytest.raises(Refused) as error:
             self.start(*devices, vm=vm, metadata=metadata)
         assert "\n" not in error.value.reason
         return error.value.code

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from vgpumgr_agent.helper.client import HelperClient
-from vgpumgr_agent.helper.protocol import HelperRefusedError
+from vgpumgr_agent.refused import Refused
 
 from tests.agent.fakekernel import GPU, OTHER_GPU, FakeKernel, FakeSysfs
 from tests.agent.host import Host
@@ -182,7 +182,7 @@ def test_a_gpu_that_is_given_to_the_module_and_kept_is_left_alone(claimed: Host,
 
 
 def refusal(helper: HelperClient, gpu: str) -> str:
-    with pytest.raises(HelperRefusedError) as error:
+    with pytest.raises(Refused) as error:
         helper.call("bind", gpu=gpu)
     return error.value.code
 

@@ -9,8 +9,8 @@ from vgpumgr_agent import udev
 from vgpumgr_agent.attempts import Attempts
 from vgpumgr_agent.helper import request
 from vgpumgr_agent.helper.client import HelperClient
-from vgpumgr_agent.helper.protocol import HelperRefusedError
 from vgpumgr_agent.reconcile import BindGpu, bindings
+from vgpumgr_agent.refused import Refused
 
 from tests.agent.fakekernel import GPU, OTHER_GPU, FakeKernel, FakeSysfs
 from tests.agent.host import VM, A, Host
@@ -274,7 +274,7 @@ def test_metrics_name_what_cannot_be_used_also_without_the_module(
 
 
 def refusal(helper: HelperClient, **members: Any) -> str:
-    with pytest.raises(HelperRefusedError) as error:
+    with pytest.raises(Refused) as error:
         helper.call("bind", **members)
     return error.value.code
 

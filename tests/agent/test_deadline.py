@@ -11,8 +11,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from vgpumgr_agent.backends import BackendUnavailableError
 from vgpumgr_agent.hook_server import HookServer, Limits
+from vgpumgr_agent.refused import UnavailableError
 
 from tests.agent.fakeapi import claim
 from tests.agent.host import VM, A, B, Host
@@ -67,7 +67,7 @@ def test_a_device_that_was_permitted_without_an_answer_is_not_left_so(
 
     def prepare_unheard(*arguments: Any, **options: Any) -> bool:
         original(*arguments, **options)
-        raise BackendUnavailableError("helper.unavailable", "no answer")
+        raise UnavailableError("helper.unavailable", "no answer")
 
     monkeypatch.setattr(backend, "prepare", prepare_unheard)
     assert claimed.refused(A) == "host.not_ready"

@@ -11,8 +11,8 @@ from vgpumgr_agent.executions import Ends
 from vgpumgr_agent.helper import execution, processes
 from vgpumgr_agent.helper.client import HelperClient
 from vgpumgr_agent.helper.processes import Processes
-from vgpumgr_agent.hookproto import HookRefusedError
 from vgpumgr_agent.reconcile import HaltExecutor, StartExecutor
+from vgpumgr_agent.refused import Refused
 
 from tests.agent import fakeexecutor
 from tests.agent.executors import WITHIN_S, executor, kill, until
@@ -39,7 +39,7 @@ def test_a_vm_starts_with_an_executor_per_slice_and_they_go_with_it(computing: H
 
 def test_a_vm_whose_executor_does_not_run_does_not_start_and_is_told_why(computing: Host) -> None:
     behave(computing.kernel.root, "there is no such library")
-    with pytest.raises(HookRefusedError, match="there is no such library") as refused:
+    with pytest.raises(Refused, match="there is no such library") as refused:
         computing.start(A, B)
     assert refused.value.code == "executor.failed"
     computing.reconcile()

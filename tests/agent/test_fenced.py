@@ -9,8 +9,8 @@ import pytest
 from vgpumgr_agent import hooks, store
 from vgpumgr_agent.api import ApiAwayError, ApiRefusedError
 from vgpumgr_agent.grace import GRACE_S
-from vgpumgr_agent.hookproto import HookRefusedError
 from vgpumgr_agent.pauses import Pauses
+from vgpumgr_agent.refused import Refused
 
 from tests.agent.fakeapi import claim
 from tests.agent.host import VM, A, B, C, Host
@@ -95,7 +95,7 @@ def test_no_vm_starts_any_more_whoever_is_told(fenced: Host, monkeypatch: pytest
         case "hook":
             assert fenced.refused(UUID(int=9), metadata=(UUID(int=9),)) == "claim.missing"
     assert fenced.refused(B) == "host.fenced"
-    with pytest.raises(HookRefusedError, match=r"declared dead.*on another host.*re-enrolled"):
+    with pytest.raises(Refused, match=r"declared dead.*on another host.*re-enrolled"):
         fenced.start(A)
     assert set(fenced.kernel.slices) == {str(A)}
 

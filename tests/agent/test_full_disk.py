@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from vgpumgr_agent import store
 from vgpumgr_agent.helper import records
-from vgpumgr_agent.hookproto import HookRefusedError
+from vgpumgr_agent.refused import Refused
 
 from tests.agent.fakeapi import FakeApi, claim, group
 from tests.agent.fakekernel import FakeKernel
@@ -104,7 +104,7 @@ def test_a_vm_is_told_why_it_does_not_start(claimed: Host, disk: Disk, *, new: b
     with disk():
         if new:
             claimed.api.set(slices=[*claimed.api.document.slices, claim(uuid, vm=VM)])
-        with pytest.raises(HookRefusedError, match=REASON) as refused:
+        with pytest.raises(Refused, match=REASON) as refused:
             claimed.start(uuid)
         assert refused.value.code == "host.unwritable"
         claimed.reconcile()

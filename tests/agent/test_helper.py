@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 from vgpumgr_agent.helper import operations as helper_operations
-from vgpumgr_agent.helper.client import HelperClient, HelperUnavailableError
+from vgpumgr_agent.helper.client import HelperClient
 from vgpumgr_agent.helper.operations import Operations
-from vgpumgr_agent.helper.protocol import HelperRefusedError
 from vgpumgr_agent.helper.records import Record, Records
 from vgpumgr_agent.helper.request import OPERATIONS
 from vgpumgr_agent.helper.server import Server
+from vgpumgr_agent.refused import Refused, UnavailableError
 
 from tests.agent.fakekernel import GPU, FakeKernel
 
@@ -55,7 +55,7 @@ SLICE: dict[str, Any] = {
 
 
 def refusal(helper: HelperClient, operation: str, **members: Any) -> str:
-    with pytest.raises(HelperRefusedError) as refused:
+    with pytest.raises(Refused) as refused:
         helper.call(operation, **members)
     return refused.value.code
 
@@ -519,7 +519,7 @@ def test_a_second_helper_refuses_and_the_socket_of_a_dead_one_is_taken_over(
 
 
 def test_a_client_without_a_helper_says_what_to_look_at(tmp_path: Path) -> None:
-    with pytest.raises(HelperUnavailableError, match="is it running"):
+    with pytest.raises(UnavailableError, match="is it running"):
         HelperClient(tmp_path / "none.sock").call("observe", timeout_s=0.5, retry=True)
 
 

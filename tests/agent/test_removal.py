@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 from vgpumgr_agent.grace import GRACE_S
 from vgpumgr_agent.helper.records import Records
-from vgpumgr_agent.hookproto import HookRefusedError
+from vgpumgr_agent.refused import Refused
 
 from tests.agent.fakeapi import claim, group
 from tests.agent.fakekernel import GPU
@@ -184,7 +184,7 @@ def test_only_the_host_is_told_who_has_the_place_of_a_claim(claimed: Host) -> No
     named = [claim(new, vm=VM), claim(sibling, vm=VM)]
     claimed.api.set(slices=named, generation=claimed.api.document.generation + 1)
     claimed.learn()
-    with pytest.raises(HookRefusedError, match=f"slice {new} may have lost its place to slice {A}"):
+    with pytest.raises(Refused, match=f"slice {new} may have lost its place to slice {A}"):
         claimed.start(new, sibling)
     claimed.learn()
     errors = {one.id: one.error for one in claimed.api.last().slices if one.id in (new, sibling)}

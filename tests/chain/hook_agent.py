@@ -16,7 +16,7 @@ from pathlib import Path
 from uuid import UUID
 
 from vgpumgr_agent.hook_server import HookServer
-from vgpumgr_agent.hookproto import HookRefusedError
+from vgpumgr_agent.refused import Refused
 
 
 class NotingService:
@@ -38,7 +38,7 @@ class NotingService:
             code, reason, *prepared = refuse.read_text().splitlines()
             if devices and all(str(one) in prepared for one in devices):
                 return
-            raise HookRefusedError(code, reason)
+            raise Refused(code, reason)
 
     def started(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
         self._note("started", vm_uuid, devices, metadata, domain)

@@ -125,10 +125,10 @@ def test_an_executor_is_ready_before_the_vm_restarted_when_killed_and_gone_with_
 
 
 def test_an_executor_that_cannot_bind_says_so_and_no_device_is_left(helper: Any, gpu: Gpu) -> None:
-    from vgpumgr_agent.helper.protocol import HelperRefusedError
+    from vgpumgr_agent.refused import Refused
 
     SETTINGS.write_text(f'[executor]\nlibrary = "{pocl_library()}"\ndirectory = "/usr/bin"\n')
-    with pytest.raises(HelperRefusedError, match=r"executor\.failed"):
+    with pytest.raises(Refused, match=r"executor\.failed"):
         prepare(helper, gpu)
     assert not gpu.sysfs.exists(UUID)
     assert helper.run("observe", {})["executors"] == []

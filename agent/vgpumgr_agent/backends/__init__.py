@@ -16,23 +16,6 @@ GroupKey = tuple[str, str]
 """GPU and tenant."""
 
 
-class BackendError(Exception):
-    """Base of what backends raise. `code`: frozen; `reason`: one line that says what to do."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        self.code = code
-        self.reason = reason
-        super().__init__(f"{code}: {reason}")
-
-
-class BackendRefusedError(BackendError):
-    """It was refused, and nothing was changed."""
-
-
-class BackendUnavailableError(BackendError):
-    """Nobody answered; what was asked for may have been done, and may be asked for again."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
     """What a backend enforces. `scope`: "tenant" if each tenant has its own timeslice, "gpu" if all share one."""
@@ -177,7 +160,10 @@ class Observed:
 
 
 class SliceBackend(Protocol):
-    """One way to share accelerators. Everything raises BackendError and may be repeated; threads may share it."""
+    """One way to share accelerators.
+
+    Everything raises Refused or UnavailableError, and may be repeated. Threads may share it.
+    """
 
     def capabilities(self) -> Capabilities:
         """What it enforces."""

@@ -6,8 +6,6 @@ from uuid import UUID
 
 from vgpumgr.wire.fleet import DesiredGroup, DesiredSlice
 from vgpumgr_agent.backends import (
-    BackendRefusedError,
-    BackendUnavailableError,
     Capabilities,
     GroupKey,
     Observed,
@@ -16,8 +14,8 @@ from vgpumgr_agent.backends import (
     ObservedGroup,
     ObservedSlice,
 )
-from vgpumgr_agent.helper.client import HelperClient, HelperUnavailableError
-from vgpumgr_agent.helper.protocol import HelperRefusedError
+from vgpumgr_agent.helper.client import HelperClient
+from vgpumgr_agent.refused import Refused
 
 NAME = "kmod"
 
@@ -44,7 +42,7 @@ class KmodBackend:
         try:
             return _observed(answer)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise BackendRefusedError(
+            raise Refused(
                 "internal", f"the helper's answer lacks or garbles {error}; install agent and helper from one release"
             ) from error
 
@@ -100,12 +98,7 @@ class KmodBackend:
         return self._call("remove", uuid=str(uuid), vm_gone=vm_gone, withdraw=withdraw).get("state") == "absent"
 
     def _call(self, operation: str, *, timeout_s: float | None = None, **members: Any) -> dict[str, Any]:
-        try:
-            return self._helper.call(operation, timeout_s=timeout_s or self._call_s, retry=True, **members)
-        except HelperRefusedError as error:
-            raise BackendRefusedError(error.code, error.reason) from error
-        except HelperUnavailableError as error:
-            raise BackendUnavailableError("helper.unavailable", str(error)) from error
+        return self._helper.call(operation, timeout_s=timeout_s or self._call_s, retry=True, **members)
 
 
 def _share(claim: DesiredSlice) -> dict[str, Any]:

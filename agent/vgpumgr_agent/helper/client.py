@@ -9,21 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vgpumgr_agent.helper.protocol import (
-    ANSWER_BYTES_MAX,
-    SOCKET_PATH,
-    VERSION,
-    HelperRefusedError,
-    TooLongError,
-    encode,
-    receive_line,
-)
+from vgpumgr_agent.helper.protocol import ANSWER_BYTES_MAX, SOCKET_PATH, VERSION, TooLongError, encode, receive_line
+from vgpumgr_agent.refused import Refused, UnavailableError
 
 _RETRY_S = 0.2
-
-
-class HelperUnavailableError(Exception):
-    """The helper is not there, went away, or did not answer in time. What was asked for may have been done."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +25,7 @@ class HelperClient:
         """Ask for an operation; return the members of the answer.
 
         `retry`: ask again until the time is over if the helper is away or dies meanwhile: operations may be repeated.
-        HelperRefusedError, HelperUnavailableError.
+        Refused, UnavailableError.
         """
         deadline = time.monotonic() + timeout_s
         line = encode({"v": VERSION, "op": operation, **members})
@@ -47,13 +36,13 @@ class HelperClient:
             except (OSError, TooLongError) as error:
                 if not retry or isinstance(error, TooLongError) or time.monotonic() + _RETRY_S > deadline:
                     why = str(error) or type(error).__name__
-                    raise HelperUnavailableError(
-                        f"no answer from vgpumgr-helper at {self.path} ({why}); is it running?"
+                    raise UnavailableError(
+                        "helper.unavailable", f"no answer from vgpumgr-helper at {self.path} ({why}); is it running?"
                     ) from error
             time.sleep(_RETRY_S)
         if answer.pop("ok", None) is True:
             return answer
-        raise HelperRefusedError(str(answer.get("code", "internal")), str(answer.get("reason", "no reason given")))
+        raise Refused(str(answer.get("code", "internal")), str(answer.get("reason", "no reason given")))
 
     def _exchange(self, line: bytes, deadline: float) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:

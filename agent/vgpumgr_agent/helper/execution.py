@@ -9,8 +9,9 @@ from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.errors import BusyError
 from vgpumgr_agent import faults
 from vgpumgr_agent.helper.executors import ExecutorFailedError, Executors, Launch
-from vgpumgr_agent.helper.protocol import Code, HelperRefusedError
+from vgpumgr_agent.helper.protocol import Code
 from vgpumgr_agent.helper.records import Record
+from vgpumgr_agent.refused import Refused
 
 log = logging.getLogger(__name__)
 
@@ -26,20 +27,20 @@ class Execution:
         self._executors = executors
 
     def require_adoptable(self, gpu: str) -> None:
-        """Refuse a GPU that no file which root alone may write has adopted. HelperRefusedError."""
+        """Refuse a GPU that no file which root alone may write has adopted. Refused."""
         if not self._settings().of(gpu).driver:
             where = self._sysfs.paths.agent_settings
-            raise HelperRefusedError(Code.GPU_UNLISTED, f"GPU {gpu} has no driver in {where}")
+            raise Refused(Code.GPU_UNLISTED, f"GPU {gpu} has no driver in {where}")
 
     def set_engine(self, gpu: str) -> None:
-        """Give a GPU the engine that is set for it, if one is. HelperRefusedError; VgpumgrError."""
+        """Give a GPU the engine that is set for it, if one is. Refused; VgpumgrError."""
         wanted = self._settings().of(gpu).engine
         if not wanted or (present := self._sysfs.read_gpu(gpu, "engine")) == wanted:
             return
         try:
             self._sysfs.write_gpu(gpu, "engine", wanted)
         except BusyError as error:
-            raise HelperRefusedError(
+            raise Refused(
                 Code.GPU_ENGINE,
                 f"GPU {gpu} has engine {present}, and {self._sysfs.paths.agent_settings} asks for {wanted}; stop the "
                 "VMs that use it, and unbind it from vgpumgr once",
@@ -50,7 +51,7 @@ class Execution:
         """Have a slice's executor run if its GPU lends; whether one was started. `gpu`, `tenant`: as the kernel says.
 
         The limits are root's for the GPU, or those that the slice asks for where they are lower. `wait`: until it is
-        ready. HelperRefusedError, after which there is none.
+        ready. Refused, after which there is none.
         """
         if self._sysfs.read_gpu(gpu, "engine") != LENDING:
             return False
@@ -72,20 +73,16 @@ class Execution:
             started = self._executors.start(launch, wait_s=READY_S if wait else 0)
         except (ExecutorFailedError, OSError) as error:
             reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-            raise HelperRefusedError(
-                Code.EXECUTOR_FAILED, f"the executor of slice {uuid} does not run: {reason}"
-            ) from error
+            raise Refused(Code.EXECUTOR_FAILED, f"the executor of slice {uuid} does not run: {reason}") from error
         faults.point("execute.started")
         return started
 
     def stop(self, uuid: str) -> None:
-        """End a slice's executor, if it has one. HelperRefusedError."""
+        """End a slice's executor, if it has one. Refused."""
         try:
             self._executors.stop(uuid)
         except (ExecutorFailedError, OSError) as error:
-            raise HelperRefusedError(
-                Code.EXECUTOR_FAILED, f"the executor of slice {uuid} was not stopped: {error}"
-            ) from error
+            raise Refused(Code.EXECUTOR_FAILED, f"the executor of slice {uuid} was not stopped: {error}") from error
 
     def all(self) -> list[dict[str, Any]]:
         """Return every executor, for the answer to `observe`."""
@@ -105,4 +102,4 @@ class Execution:
         try:
             return load(self._sysfs.paths.agent_settings, trusted=True)
         except ExecutorSettingsError as error:
-            raise HelperRefusedError(Code.SETTINGS_INVALID, str(error)) from error
+            raise Refused(Code.SETTINGS_INVALID, str(error)) from error

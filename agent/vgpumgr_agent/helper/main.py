@@ -13,15 +13,16 @@ from types import FrameType
 from vgpumgr.control.netlink import Control
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.notify import notify
-from vgpumgr_agent.helper.client import HelperClient, HelperUnavailableError
+from vgpumgr_agent.helper.client import HelperClient
 from vgpumgr_agent.helper.executors import Executors
 from vgpumgr_agent.helper.operations import Operations
 from vgpumgr_agent.helper.processes import Processes
-from vgpumgr_agent.helper.protocol import SOCKET_PATH, HelperRefusedError
+from vgpumgr_agent.helper.protocol import SOCKET_PATH
 from vgpumgr_agent.helper.records import DIRECTORY, Records
 from vgpumgr_agent.helper.server import Server
 from vgpumgr_agent.helper.units import DIRECTORY as UNITS_DIRECTORY
 from vgpumgr_agent.helper.units import Units
+from vgpumgr_agent.refused import Refused, UnavailableError
 
 AGENT_USER = "vgpumgr"
 
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
             HelperClient(options.socket).call("adopt", uuid=options.uuid.lower())
             return 0
         _serve(options.socket, options.records, options.user)
-    except (HelperRefusedError, HelperUnavailableError, OSError, KeyError) as error:
+    except (Refused, UnavailableError, OSError, KeyError) as error:
         print(f"vgpumgr-helper: {_reason(error, options.user)}", file=sys.stderr)
         return 1
     return 0
@@ -73,7 +74,9 @@ def _executors() -> Executors:
 
 
 def _reason(error: Exception, user: str) -> str:
-    return f"there is no user {user}: create it, or say --user" if isinstance(error, KeyError) else str(error)
+    if isinstance(error, KeyError):
+        return f"there is no user {user}: create it, or say --user"
+    return error.reason if isinstance(error, UnavailableError) else str(error)
 
 
 def run() -> None:

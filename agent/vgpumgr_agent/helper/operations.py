@@ -22,10 +22,11 @@ from vgpumgr_agent import faults
 from vgpumgr_agent.helper.execution import Execution
 from vgpumgr_agent.helper.executors import Executors
 from vgpumgr_agent.helper.observation import observe
-from vgpumgr_agent.helper.protocol import Code, HelperRefusedError
+from vgpumgr_agent.helper.protocol import Code
 from vgpumgr_agent.helper.records import Record, Records
 from vgpumgr_agent.helper.removals import Removals
 from vgpumgr_agent.helper.vms import is_starting
+from vgpumgr_agent.refused import Refused
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ class Operations:
     def run(self, operation: str, members: dict[str, Any]) -> dict[str, Any]:
         """Do an operation whose members were checked by `request.parse`; return the members of the answer.
 
-        HelperRefusedError, VgpumgrError, OSError.
+        Refused, VgpumgrError, OSError.
         """
         if operation == "bind":  # which loads the module, if need be
             return self._bind(**members)
@@ -118,12 +119,12 @@ class Operations:
         with self._locked(gpu):
             if gpu not in listed(self._sysfs.paths) and gpu not in adoptable(self._sysfs.paths):
                 where = self._sysfs.paths.listed_gpus
-                raise HelperRefusedError(Code.GPU_UNLISTED, f"GPU {gpu} is not listed in {where}")
+                raise Refused(Code.GPU_UNLISTED, f"GPU {gpu} is not listed in {where}")
             found = trouble(self._sysfs, gpu)
             if found is None:
                 return {"changed": False}
             if found.code not in MENDABLE:
-                raise HelperRefusedError(found.code, found.reason)
+                raise Refused(found.code, found.reason)
             if found.code not in _OURS_TO_MEND:
                 self._sysfs.announce(gpu)
                 deadline = time.monotonic() + _BIND_WAIT_S
@@ -169,7 +170,7 @@ class Operations:
     ) -> dict[str, Any]:
         self._known(gpu)
         with self._locked(f"{gpu} {tenant}"):
-            with suppress(HelperRefusedError):  # shares of VMs that run count whatever the settings say
+            with suppress(Refused):  # shares of VMs that run count whatever the settings say
                 self._execution.set_engine(gpu)
             self._require_permits(gpu)
             faults.point("configure.attached")
@@ -244,27 +245,25 @@ class Operations:
         """Remove what was just made. If that fails it stays ours, and the reason for undoing matters more."""
         try:
             self._remove_now(uuid)
-        except (RefusedError, HelperRefusedError, OSError) as error:
+        except (RefusedError, Refused, OSError) as error:
             log.warning("slice %s: not undone: %s", uuid, error)
 
     def _usable(self, control: NetlinkControl, wanted: Record) -> bool:
         """Whether the slice is there already; refuses one that is not ours, in use, or made otherwise."""
         if self._removals.running(wanted.uuid):
-            raise HelperRefusedError(Code.SLICE_REMOVING, f"slice {wanted.uuid} is being removed; try again")
+            raise Refused(Code.SLICE_REMOVING, f"slice {wanted.uuid} is being removed; try again")
         if not self._sysfs.exists(wanted.uuid):
             return False
         if self._records.get(wanted.uuid) is None:
-            raise HelperRefusedError(
+            raise Refused(
                 Code.SLICE_FOREIGN,
                 f"slice {wanted.uuid} was made by somebody else; remove it, or run vgpumgr-helper adopt {wanted.uuid}",
             )
         found = control.slice(wanted.uuid)
         if found.open:
-            raise HelperRefusedError(Code.SLICE_OPEN, f"slice {wanted.uuid} is in use by a VM; stop that first")
+            raise Refused(Code.SLICE_OPEN, f"slice {wanted.uuid} is in use by a VM; stop that first")
         if (found.gpu, self._sysfs.slice_type(wanted.uuid)) != (wanted.gpu, wanted.mdev_type):
-            raise HelperRefusedError(
-                Code.SLICE_MISMATCH, f"slice {wanted.uuid} exists on another GPU or with another mdev type"
-            )
+            raise Refused(Code.SLICE_MISMATCH, f"slice {wanted.uuid} exists on another GPU or with another mdev type")
         return True
 
     def _apply(
@@ -316,16 +315,14 @@ class Operations:
     def _close(self, control: NetlinkControl, uuid: str, *, vm_gone: bool, withdraw: bool) -> None:
         """See to it that nobody has the slice open, or will."""
         if not (withdraw or vm_gone) and self._sysfs.permit_s(uuid):
-            raise HelperRefusedError(Code.SLICE_PERMITTED, f"slice {uuid} is about to be opened")
+            raise Refused(Code.SLICE_PERMITTED, f"slice {uuid} is about to be opened")
         # Read after the permit is gone: an opening that used it is seen here.
         self._sysfs.withdraw(uuid)
         # The kernel may be a moment behind libvirt in letting go of a VM that is gone.
         deadline = time.monotonic() + (_CLOSE_WAIT_S if vm_gone else 0)
         while control.slice(uuid).open:
             if time.monotonic() >= deadline:
-                raise HelperRefusedError(
-                    Code.SLICE_OPEN, f"slice {uuid} is in use by a VM; it is removed when that stops"
-                )
+                raise Refused(Code.SLICE_OPEN, f"slice {uuid} is in use by a VM; it is removed when that stops")
             time.sleep(_CLOSE_PAUSE_S)
 
     def _remove_now(self, uuid: str) -> None:
@@ -360,7 +357,7 @@ class Operations:
         with self._locked(uuid):
             record = self._recorded(uuid)
             if self._removals.running(uuid):
-                raise HelperRefusedError(Code.SLICE_REMOVING, f"slice {uuid} is being removed; try again")
+                raise Refused(Code.SLICE_REMOVING, f"slice {uuid} is being removed; try again")
             found = control.slice(uuid)
             return {"started": self._execution.start(record, gpu=found.gpu, tenant=found.tenant, wait=False)}
 
@@ -368,7 +365,7 @@ class Operations:
         """End the executor of a slice that is gone."""
         with self._locked(uuid):
             if self._sysfs.exists(uuid):
-                raise HelperRefusedError(Code.EXECUTOR_NEEDED, f"slice {uuid} is there, and keeps its executor")
+                raise Refused(Code.EXECUTOR_NEEDED, f"slice {uuid} is there, and keeps its executor")
             self._execution.stop(uuid)
             return {}
 
@@ -378,7 +375,7 @@ class Operations:
         for gpu in self._sysfs.gpus():
             version = self._sysfs.read_gpu(gpu, "abi_version")
             if version.partition(".")[0] != ABI_MAJOR:
-                raise HelperRefusedError(
+                raise Refused(
                     Code.MODULE_ABI,
                     f"vgpumgr.ko has abi_version {version[:20]!a}, this agent needs {ABI_MAJOR}.x; "
                     "install both from one release",
@@ -393,7 +390,7 @@ class Operations:
     def _recorded(self, uuid: str) -> Record:
         found = self._records.get(uuid)
         if found is None:
-            raise HelperRefusedError(Code.RECORD_MISSING, f"slice {uuid} is not one of ours")
+            raise Refused(Code.RECORD_MISSING, f"slice {uuid} is not one of ours")
         return found
 
     def _require_permits(self, gpu: str) -> None:

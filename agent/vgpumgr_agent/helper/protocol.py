@@ -41,15 +41,6 @@ class Code(StrEnum):
     INTERNAL = "internal"
 
 
-class HelperRefusedError(Exception):
-    """The helper said no. `code`: frozen; `reason`: one line."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        self.code = code
-        self.reason = reason
-        super().__init__(f"{code}: {reason}")
-
-
 class TooLongError(Exception):
     """A line is longer than allowed."""
 

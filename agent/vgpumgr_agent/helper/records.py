@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from vgpumgr_agent.files import remove_durably, write_durably
-from vgpumgr_agent.helper.protocol import Code, HelperRefusedError
+from vgpumgr_agent.helper.protocol import Code
+from vgpumgr_agent.refused import Refused
 
 DIRECTORY = Path("/var/lib/vgpumgr/slices")
 _SUFFIX = ".json"
@@ -76,14 +77,14 @@ class Records:
         return found
 
     def save(self, record: Record) -> None:
-        """Write a record; it is on disk when this returns. HelperRefusedError."""
+        """Write a record; it is on disk when this returns. Refused."""
         if self.get(record.uuid) == record:
             return
         with self._writing():
             write_durably(self._path(record.uuid), json.dumps({"v": 1, **asdict(record)}) + "\n")
 
     def delete(self, uuid: str) -> None:
-        """Forget a slice, if it is ours. HelperRefusedError."""
+        """Forget a slice, if it is ours. Refused."""
         with self._writing():
             remove_durably(self._path(uuid))
 
@@ -92,7 +93,7 @@ class Records:
         try:
             yield
         except OSError as error:
-            raise HelperRefusedError(
+            raise Refused(
                 Code.HOST_UNWRITABLE,
                 f"this host cannot write {self.directory}: {error.strerror or error}; free space, or mend the disk",
             ) from error

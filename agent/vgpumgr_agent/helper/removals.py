@@ -5,7 +5,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from vgpumgr_agent.helper.protocol import Code, HelperRefusedError
+from vgpumgr_agent.helper.protocol import Code
+from vgpumgr_agent.refused import Refused
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class Removals:
             return sorted(self._running)
 
     def start(self, uuid: str, remove: Callable[[], None]) -> None:
-        """Remove a slice in the background, unless that goes on already. HelperRefusedError if no thread is left."""
+        """Remove a slice in the background, unless that goes on already. Refused if no thread is left."""
         with self._guard:
             if uuid in self._running:
                 return
@@ -37,7 +38,7 @@ class Removals:
             try:
                 thread.start()
             except RuntimeError as error:
-                raise HelperRefusedError(Code.HELPER_BUSY, f"no thread to remove slice {uuid}; try again") from error
+                raise Refused(Code.HELPER_BUSY, f"no thread to remove slice {uuid}; try again") from error
             self._running[uuid] = thread  # it cannot have ended: that takes the guard
 
     def wait(self, uuid: str, timeout_s: float) -> bool:

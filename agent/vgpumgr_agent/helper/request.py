@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vgpumgr import ranges
-from vgpumgr_agent.helper.protocol import VERSION, Code, HelperRefusedError
+from vgpumgr_agent.helper.protocol import VERSION, Code
+from vgpumgr_agent.refused import Refused
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _GPU = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -81,7 +82,7 @@ ROOT_ONLY = ("adopt",)
 
 
 def parse(line: bytes) -> tuple[str, dict[str, Any]]:
-    """Return the operation and its members, checked. HelperRefusedError with request.invalid."""
+    """Return the operation and its members, checked. Refused with request.invalid."""
     try:
         request = json.loads(line)
     except (ValueError, RecursionError):
@@ -127,5 +128,5 @@ def _check_reserve(members: Mapping[str, Any]) -> None:
         raise _invalid("reserve_us: the latency band takes a reservation, no longer than its period")
 
 
-def _invalid(reason: str) -> HelperRefusedError:
-    return HelperRefusedError(Code.REQUEST_INVALID, reason)
+def _invalid(reason: str) -> Refused:
+    return Refused(Code.REQUEST_INVALID, reason)

@@ -18,14 +18,8 @@ from typing import Any
 
 from vgpumgr.errors import VgpumgrError
 from vgpumgr_agent.helper import request
-from vgpumgr_agent.helper.protocol import (
-    REQUEST_BYTES_MAX,
-    Code,
-    HelperRefusedError,
-    TooLongError,
-    encode,
-    receive_line,
-)
+from vgpumgr_agent.helper.protocol import REQUEST_BYTES_MAX, Code, TooLongError, encode, receive_line
+from vgpumgr_agent.refused import Refused
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +111,7 @@ class Server:
             return _refusal(Code.REQUEST_INVALID, f"no request within {self._deadline_s:g} s")
         except ConnectionError as error:
             return _refusal(Code.REQUEST_INVALID, str(error))
-        except HelperRefusedError as error:
+        except Refused as error:
             return _refusal(error.code, error.reason)
         except VgpumgrError as error:
             return _refusal(error.code, str(error))

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from uuid import UUID
 
-from vgpumgr_agent.hookproto import HookRefusedError
+from vgpumgr_agent.refused import Refused
 
 HOOK = Path("agent/hook").resolve()
 NAMESPACE = "https://vgpumgr.dev/xmlns/domain/1"
@@ -91,7 +91,7 @@ class FakeService:
             raise self.refusal
 
     def refuse(self, code: str, reason: str) -> None:
-        self.refusal = HookRefusedError(code, reason)
+        self.refusal = Refused(code, reason)
 
     def prepare(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
         self._called("prepare", vm_uuid=vm_uuid, devices=devices, metadata=metadata, domain=domain)

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 from vgpumgr_agent.api import ApiRefusedError
-from vgpumgr_agent.hookproto import HookRefusedError
+from vgpumgr_agent.refused import Refused
 from vgpumgr_api.admin import ACTOR
 from vgpumgr_api.backups import make, restore
 from vgpumgr_api.db.database import Database
@@ -240,7 +240,7 @@ def test_a_claim_made_since_whose_vm_is_stopped_shares_its_place_with_nobody(
     others = [site.claim("one", "whole") for _ in range(2)]
     for other, vm in others:
         site.start("one", other, vm)
-    with pytest.raises(HookRefusedError, match=r"no claim"):
+    with pytest.raises(Refused, match=r"no claim"):
         machine.agent.hooks.prepare(vm_uuid=lost_vm, devices=(), metadata=(UUID(lost),), domain="test")
     assert machine.running == {other for other, _ in others}
     assert set(machine.shares().values()) == {1000}
@@ -267,7 +267,7 @@ def test_a_claim_that_is_back_from_the_dead_starts_no_vm_in_a_place_that_was_giv
 
     def refused(code: str) -> None:
         for slice_id, vm in ended:
-            with pytest.raises(HookRefusedError) as refusal:
+            with pytest.raises(Refused) as refusal:
                 machine.start_vm(slice_id, vm)
             assert refusal.value.code == code
 
@@ -314,7 +314,7 @@ def test_a_host_made_since_is_made_anew_and_confirmed(site: Site, deployment: De
         machine.step()
         assert site.refusals("three") == {"gpu.unknown_slices": 2}
     assert (machine.running, machine.removals()) == ({lost}, removals)
-    with pytest.raises(HookRefusedError, match=r"no claim"):
+    with pytest.raises(Refused, match=r"no claim"):
         machine.agent.hooks.prepare(vm_uuid=idle_vm, devices=(), metadata=(UUID(idle),), domain="test")
     machine.stop_vm(lost, lost_vm)
     machine.kernel.do_write(str(machine.kernel.paths.slice(lost) / "remove"), "1")
