@@ -18,7 +18,7 @@ from vgpumgr_agent.backends.kmod import KmodBackend
 from vgpumgr_agent.config import Config, ConfigError
 from vgpumgr_agent.documents import Clock
 from vgpumgr_agent.helper.client import HelperClient
-from vgpumgr_agent.hook_server import HookServer, ServerRunningError
+from vgpumgr_agent.hook_server import HookServer
 from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.service import Agent, AgentFailedError
 from vgpumgr_agent.store import StateError, Store
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
         serve(configuration.load(options.config), Sysfs())
-    except (ConfigError, StateError, ApiAwayError, ServerRunningError, AgentFailedError, OSError) as error:
+    except (ConfigError, StateError, ApiAwayError, AgentFailedError, OSError) as error:
         print(f"vgpumgr-agent: {error}", file=sys.stderr)
         return 1
     return 0
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 def serve(config: Config, sysfs: Sysfs, *, peer_uid: int = 0) -> None:
     """Run until SIGTERM or SIGINT. `peer_uid`: whom the hook's socket answers.
 
-    ConfigError, StateError, ApiAwayError, ServerRunningError, OSError.
+    ConfigError, StateError, ApiAwayError, OSError.
     """
     with ExitStack() as stack:
         store = Store(config.state_dir, Clock(sysfs))

@@ -20,6 +20,7 @@ from vgpumgr_agent.helper.operations import Operations
 from vgpumgr_agent.helper.records import Record, Records
 from vgpumgr_agent.helper.request import OPERATIONS
 from vgpumgr_agent.helper.server import Server
+from vgpumgr_agent.line_socket import SocketTakenError
 from vgpumgr_agent.refused import Refused, UnavailableError
 
 from tests.agent.fakekernel import GPU, FakeKernel
@@ -487,6 +488,27 @@ def test_a_request_without_a_thread_is_turned_away_and_the_next_one_answered(
     helper.call("observe")
 
 
+def test_a_helper_that_was_out_of_descriptors_serves_on(
+    tmp_path: Path, operations: Operations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept = socket.socket.accept
+    troubles = [OSError(errno.EMFILE, "Too many open files")]
+
+    def accept_or_not(listener: socket.socket) -> tuple[socket.socket, object]:
+        if troubles:
+            raise troubles.pop()
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", accept_or_not)
+    server = Server(tmp_path / "full.sock", operations.run, uids={os.getuid()})
+    serving = threading.Thread(target=server.serve, daemon=True)
+    serving.start()
+    until(lambda: not troubles)
+    assert HelperClient(tmp_path / "full.sock").call("observe")["gpus"]
+    server.close()
+    serving.join()
+
+
 def test_a_removal_without_a_thread_is_refused_and_may_be_tried_again(
     helper: HelperClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -510,7 +532,7 @@ def test_only_root_may_adopt(tmp_path: Path, operations: Operations, kernel: Fak
 def test_a_second_helper_refuses_and_the_socket_of_a_dead_one_is_taken_over(
     helper: HelperClient, operations: Operations
 ) -> None:
-    with pytest.raises(FileExistsError, match="another helper"):
+    with pytest.raises(SocketTakenError, match="another process answers"):
         Server(helper.path, operations.run, uids={os.getuid()})
     stale = helper.path.with_name("stale.sock")
     with socket.socket(socket.AF_UNIX) as dead:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vgpumgr_agent.helper.protocol import ANSWER_BYTES_MAX, SOCKET_PATH, VERSION, TooLongError, encode, receive_line
+from vgpumgr_agent.helper.protocol import ANSWER_BYTES_MAX, SOCKET_PATH, VERSION
+from vgpumgr_agent.line_socket import TooLongError, encode, receive_line
 from vgpumgr_agent.refused import Refused, UnavailableError
 
 _RETRY_S = 0.2

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from vgpumgr_agent.hook_server import Reply, no
+from vgpumgr_agent.line_socket import Reply, refusal
 
 from tests.agent.hook.rig import load_client
 from vgpumgr.cli import agent_socket
@@ -53,11 +53,11 @@ def test_who_still_talks_is_answered_whole_and_then_told_to_stop() -> None:
     with theirs:
         theirs.settimeout(20)
         theirs.sendall(b"never read" * 10_000)
-        Reply(ours).send(no("request.invalid", "too long"))
+        Reply(ours).send(refusal("request.invalid", "too long"))
         with pytest.raises(BrokenPipeError):
             theirs.send(b"more")
         with theirs.makefile("rb") as answer:
-            assert answer.read() == b'{"ok": false, "code": "request.invalid", "reason": "too long"}\n'
+            assert answer.read() == b'{"ok":false,"code":"request.invalid","reason":"too long"}\n'
 
 
 def test_who_never_stops_talking_is_answered_whole_too() -> None:
@@ -78,9 +78,9 @@ def test_who_never_stops_talking_is_answered_whole_too() -> None:
             talker = threading.Thread(target=talk, args=(theirs, ends))
             talker.start()
             ours.recv(1)
-            Reply(ours).send(no("request.invalid", "too long"))
+            Reply(ours).send(refusal("request.invalid", "too long"))
             with theirs.makefile("rb") as answer:
-                assert answer.read() == b'{"ok": false, "code": "request.invalid", "reason": "too long"}\n'
+                assert answer.read() == b'{"ok":false,"code":"request.invalid","reason":"too long"}\n'
             talker.join()
         assert [type(error) for error in ends] == [BrokenPipeError]
 

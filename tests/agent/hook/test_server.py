@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vgpumgr_agent.hook_server import HookServer, Limits, ServerRunningError
+from vgpumgr_agent.hook_server import HookServer, Limits
+from vgpumgr_agent.line_socket import SocketTakenError
 
 from tests.agent.hook.rig import OTHER, SLICE, VM, FakeService
 
@@ -348,7 +349,7 @@ def test_a_stale_socket_is_replaced(path: Path) -> None:
 def test_a_socket_that_is_served_is_left_alone(path: Path) -> None:
     first = FakeService()
     with serving(path, first):
-        with pytest.raises(ServerRunningError, match="another process answers at"):
+        with pytest.raises(SocketTakenError, match="another process answers at"):
             HookServer(path, FakeService()).start()
         assert ask(path) == {"ok": True}
     assert len(first.calls) == 1
@@ -356,12 +357,12 @@ def test_a_socket_that_is_served_is_left_alone(path: Path) -> None:
 
 def test_a_file_in_the_sockets_place_is_left_alone(path: Path) -> None:
     path.write_text("precious")
-    with pytest.raises(ServerRunningError, match="is no socket"):
+    with pytest.raises(SocketTakenError, match="is no socket"):
         HookServer(path, FakeService()).start()
     assert path.read_text() == "precious"
     path.unlink()
     path.symlink_to("/run/elsewhere")
-    with pytest.raises(ServerRunningError, match="is no socket"):
+    with pytest.raises(SocketTakenError, match="is no socket"):
         HookServer(path, FakeService()).start()
 
 
