@@ -397,7 +397,8 @@ def test_caps_that_contradict_their_period_are_refused(helper: HelperClient, cap
 @pytest.mark.parametrize(
     "line",
     [b"", b"null", b"[]", b"{", b"\xff\xfe", b"[" * 100_000, b'{"v":2,"op":"observe"}', b'{"v":true,"op":"observe"}',
-     b'{"op":"observe"}', b'{"v":1,"op":"run"}', b'{"v":1,"op":["observe"]}', b'{"v":1,"op":"_close"}'],
+     b'{"op":"observe"}', b'{"v":1,"op":"observe"}\n', b'{"v":1,"op":"run"}', b'{"v":1,"op":["observe"]}',
+     b'{"v":1,"op":"_close"}'],
 )  # fmt: skip
 def test_lines_that_are_no_request_are_refused(helper: HelperClient, line: bytes) -> None:
     assert exchange(helper.path, line + b"\n")["code"] == "request.invalid"
