@@ -2,9 +2,9 @@
 """What the API and the host agent share, and tools of their own. Nothing here imports the API or the agent.
 
 Shared: `wire` (what travels between them), `errors`, `client` (the API as Python calls), `control` (the kernel module),
-`policy`, `sched` (the scheduler's core) and the single modules beside this one. Tools: `cli` (the command `vgpumgr`),
-`sim` (the simulator), `gpu` (experiments on real GPUs), `broker` (an accelerator shared by programs) and `observer`
-(who had the engine, from traces). A tool uses what is shared; only `cli` uses other tools, and nothing uses `cli`.
+`broker` (a running broker and its configuration), `policy`, `sched` (the scheduler's core) and the single modules
+beside this one. Tools: `cli` (the command `vgpumgr`), `sim` (the simulator), `gpu` (experiments on real GPUs) and
+`observer` (who had the engine, from traces). Only `cli` uses other tools, and nothing uses `cli`.
 """
 
 from typing import Any
