@@ -12,18 +12,25 @@
 #define COUNT(array)	(sizeof(array) / sizeof((array)[0]))
 #define ANY_BYTES	0
 
-/* Parameters without pointers.  They ask, or concern the child's own events and memory. */
+/*
+ * Parameters without pointers.  They ask, or concern the child's own events and memory.  Missing
+ * although libraries have calls of the kind: what changes clocks, the timer or the partition of
+ * processors for all, what tells of other processes, debuggers that stop a context, and memory
+ * handed to another process (0x3d05 and its like), which nobody would count.
+ */
 static const uint32_t simple[] = {
 	/* of a client */
 	0x0102,	/* SYSTEM_GET_CPU_INFO */
+	0x012b,	/* SYSTEM_GET_P2P_CAPS_V2 */
 	0x0136,	/* SYSTEM_GET_FABRIC_STATUS */
 	0x013a,	/* SYSTEM_GET_P2P_CAPS_MATRIX */
 	0x01f0,	/* SYSTEM_GET_FEATURES */
-	0x0201, 0x0205,	/* GPU_GET_ATTACHED_IDS, GPU_GET_ID_INFO_V2 */
+	0x0201, 0x0204, 0x0205,	/* GPU_GET_ATTACHED_IDS, GPU_GET_DEVICE_IDS, GPU_GET_ID_INFO_V2 */
 	0x0214, 0x0215, 0x0216,	/* GPU_GET_PROBED_IDS, GPU_ATTACH_IDS, GPU_DETACH_IDS */
 	0x021b,	/* GPU_GET_PCI_INFO */
 	0x0275,	/* GPU_GET_UUID_FROM_GPU_ID */
 	0x0279, 0x027b,	/* GPU_QUERY_DRAIN_STATE, GPU_GET_MEMOP_ENABLE */
+	0x0288, 0x0289, 0x0290,	/* GPU_GET_ACTIVE_DEVICE_IDS, GPU_ASYNC_ATTACH_ID, GPU_WAIT_ATTACH_ID */
 	0x0a04,	/* SYNC_GPU_BOOST_GROUP_INFO */
 	0x0d01,	/* CLIENT_GET_ADDR_SPACE_TYPE */
 	/* of a device */
@@ -31,23 +38,31 @@ static const uint32_t simple[] = {
 	0x800292,	/* GPU_GET_CLASSLIST_V2 */
 	0x801307,	/* FB_GET_CAPS_V2 */
 	0x801402,	/* HOST_GET_CAPS_V2 */
+	0x801806, 0x80180d,	/* DMA_ADV_SCHED_GET_VA_CAPS (of addresses), DMA_GET_CAPS */
 	/* of a subdevice */
 	0x20800102, 0x20800110, 0x20800111, 0x20800119,	/* GPU_GET_INFO_V2, names, simulation */
 	0x2080012f, 0x20800131,	/* GPU_QUERY_ECC_STATUS, GPU_QUERY_COMPUTE_MODE_RULES */
+	0x20800133, 0x2080013f,	/* GPU_QUERY_ECC_CONFIGURATION, GPU_GET_OEM_BOARD_INFO */
 	0x20800142, 0x2080014a,	/* GPU_GET_ID, GPU_GET_GID_INFO */
+	0x2080014b, 0x20800156, 0x20800157,	/* GPU_GET_INFOROM_..._VERSION, GPU_QUERY_INFOROM_ECC_SUPPORT */
 	0x20800170, 0x2080018b,	/* GPU_GET_ENGINES_V2, GPU_GET_ACTIVE_PARTITION_IDS */
 	0x20800195, 0x208001a3,	/* GPU_GET_COMPUTE_POLICY_CONFIG, GET_GPU_FABRIC_PROBE_INFO */
+	0x2080019f,	/* GPU_GET_SKYLINE_INFO */
 	0x20800301,	/* EVENT_SET_NOTIFICATION */
 	0x20800403, 0x20800406,	/* TIMER_GET_TIME, TIMER_GET_GPU_CPU_TIME_CORRELATION_INFO */
 	0x20801218, 0x2080121b, 0x20801227,	/* GR_GET_CTX_BUFFER_SIZE, ..._SM_ORDER, ..._CAPS_V2 */
 	0x2080122a, 0x2080122b, 0x20801230,	/* GR_GET_GPC_MASK, ..._TPC_MASK, ..._ISSUE_RATE_MODIFIER */
+	0x2080123c,	/* GR_GET_SM_ISSUE_RATE_MODIFIER_V2 */
 	0x20801303,	/* FB_GET_INFO_V2 */
+	0x20801357, 0x20801358,	/* FB_QUERY_DRAM_ENCRYPTION_..._SUPPORT, ..._STATUS */
 	0x20801701,	/* MC_GET_ARCH_INFO */
 	0x20801801, 0x20801803, 0x20801823,	/* BUS_GET_PCI_INFO, ..._BAR_INFO, ..._INFO_V2 */
 	0x2080182a, 0x2080182b,	/* BUS_GET_PCIE_SUPPORTED_GPU_ATOMICS, BUS_GET_C2C_INFO */
+	0x20802068,	/* PERF_GET_CURRENT_PSTATE */
 	0x20802209, 0x2080220c, 0x20802210,	/* RC watchdog: information, release, soft disable */
 	0x20802a03, 0x20802a0a,	/* CE_GET_CAPS_V2, CE_GET_ALL_CAPS */
 	0x20803001, 0x20803002,	/* NVLINK_GET_NVLINK_CAPS, ..._STATUS */
+	0x20803125,	/* FLCN_GET_CTX_BUFFER_SIZE */
 	0x20803601,	/* GSP_GET_FEATURES */
 	0x20803801,	/* GRMGR_GET_GR_FS_INFO */
 	/* of a debugger: exceptions of the child's own kernels */
@@ -56,7 +71,8 @@ static const uint32_t simple[] = {
 	0x90e60102,	/* MASTER_GET_VIRTUAL_FUNCTION_ERROR_CONT_INTR_MASK */
 	RM_CMD_GET_TIMESLICE, RM_CMD_GROUP_GET_INFO,
 	0x906f0101, 0xc36f0101, 0xc36f0108,	/* GET_CLASS_ENGINEID, GPFIFO_GET_WORK_SUBMIT_TOKEN */
-	0xcb330101, 0xcb330104, 0xcb33010b,	/* confidential compute: capabilities, state, channels */
+	/* confidential compute: capabilities, state, channels, keys' state */
+	0xcb330101, 0xcb330104, 0xcb33010b, 0xcb33010c,
 };
 
 /* Looked at by check_special(). */
