@@ -26,17 +26,18 @@
 #include "executor/gate/rm_calls.h"
 #include "executor/log.h"
 #include "executor/notice.h"
-#include "executor/sandbox/spawn.h"
 
 /* How often files are looked for that processes have handed to each other. */
 #define LOOK_EVERY_MS	2000
+/* On a host with many processes less often: it may take one part of the time in so many. */
+#define LOOK_RATIO	50u
 /* Calls that wait for the gate; while there are so many, no others are taken. */
 #define HELD_MAX	64u
 
 /* Its descriptors. */
 enum { LISTENER = 3, CHANGED, REOPENED, KILL, PROCS, SUPERVISOR, BEHIND };
 
-/* @held: notifications without an answer */
+/* @held: notifications without an answer; @look_ns: when to look for files the next time */
 struct fence {
 	struct vgpu_fence given;
 	struct fence_books books;
@@ -45,6 +46,7 @@ struct fence {
 	struct seccomp_notif held[HELD_MAX];
 	unsigned int held_count;
 	uint32_t groups;
+	uint64_t look_ns;
 };
 
 static uint64_t now_ns(void)
@@ -77,8 +79,9 @@ static bool place_descriptors(struct vgpu_fence *fence)
 }
 
 /*
- * The driver takes who makes a client for its owner, and would give root's more rights.  What is
- * kept is to look into the program's processes, whoever they are.
+ * The driver gives more rights to a client whose maker has CAP_SYS_ADMIN.  What is kept is to look
+ * into the program's processes, whoever they are.  It stays root's process, which no process of a
+ * tenant's may send a signal to.
  */
 static bool drop_privileges(void)
 {
@@ -87,9 +90,7 @@ static bool drop_privileges(void)
 
 	kept[0].permitted = kept[0].effective =
 		1u << CAP_SYS_PTRACE | 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH;
-	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) &&
-	       !setgroups(0, NULL) && !setresgid(VGPU_NOBODY, VGPU_NOBODY, VGPU_NOBODY) &&
-	       !setresuid(VGPU_NOBODY, VGPU_NOBODY, VGPU_NOBODY) && !syscall(SYS_capset, &header, kept);
+	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !setgroups(0, NULL) && !syscall(SYS_capset, &header, kept);
 }
 
 /* The driver makes a device only for a process that has it open. */
@@ -230,16 +231,17 @@ static bool serve(struct fence *fence, const struct seccomp_notif *told)
 	return true;
 }
 
+/* While the gate is closed, only those of threads that were killed are dropped. */
 static void serve_held(struct fence *fence)
 {
+	bool closed = atomic_load(&fence->given.page->closing);
 	unsigned int count = fence->held_count;
 
 	fence->held_count = 0;
 	for (unsigned int i = 0; i < count; i++) {
 		struct seccomp_notif told = fence->held[i];
 
-		/* A thread that was killed meanwhile asks no more. */
-		if (is_waiting(&told) && !serve(fence, &told))
+		if (is_waiting(&told) && (closed || !serve(fence, &told)))
 			fence->held[fence->held_count++] = told;
 	}
 }
@@ -267,8 +269,16 @@ static _Noreturn void kill_program(const struct fence *fence, const char *reason
 
 static void look_for_files(struct fence *fence)
 {
-	if (!fence_reap(&fence->books) || !fence_is_alone(&fence->books))
+	uint64_t begin_ns = now_ns(), end_ns;
+
+	if (!fence_reap(&fence->books, true)) {
+		vgpu_log(LOG_ERR, "native=%llu event=file.handed", (unsigned long long)fence->given.number);
 		kill_program(fence, "another process has a file of its clients");
+	}
+	end_ns = now_ns();
+	fence->look_ns = end_ns + LOOK_EVERY_MS * 1000000ull;
+	if (fence->look_ns < end_ns + (end_ns - begin_ns) * LOOK_RATIO)
+		fence->look_ns = end_ns + (end_ns - begin_ns) * LOOK_RATIO;
 }
 
 static int add_makers(const struct fence *fence, struct pollfd *polls)
@@ -293,7 +303,6 @@ static void run(struct fence *fence)
 {
 	enum { ASKED, OPENED, KEEPER, MAKERS };
 	struct pollfd polls[MAKERS + RM_CLIENTS_NATIVE_MAX];
-	uint64_t look_ns = now_ns();
 
 	for (;;) {
 		int makers = add_makers(fence, polls + MAKERS);
@@ -311,17 +320,15 @@ static void run(struct fence *fence)
 		if (polls[OPENED].revents)
 			eventfd_read(REOPENED, &opened);
 		if (has_event(polls + MAKERS, makers))
-			fence_reap(&fence->books);
+			fence_reap(&fence->books, false);
 		if (polls[ASKED].revents & POLLIN)
 			receive(fence);
 		else if (polls[ASKED].revents)	/* nobody has the filter any more */
 			return;
 		if (polls[OPENED].revents || fence->held_count)
 			serve_held(fence);
-		if (now_ns() - look_ns > LOOK_EVERY_MS * 1000000ull) {
+		if (now_ns() >= fence->look_ns)
 			look_for_files(fence);
-			look_ns = now_ns();
-		}
 		tell_changes(fence);
 	}
 }

@@ -78,6 +78,8 @@ int fence_keep_file(struct fence_books *books, uint32_t client, int file)
 		if (place->file >= 0)
 			continue;
 		place->file = fcntl(file, F_DUPFD_CLOEXEC, 0);
+		if (place->file < 0)
+			return -1;
 		place->maker = pidfd_open(books->caller, 0);
 		place->handle = client;
 		return place->file;
@@ -107,6 +109,15 @@ static bool add_within(_Atomic uint64_t *used, uint64_t limit, uint64_t bytes)
 	return true;
 }
 
+/* The driver gives memory in pages of this size, or larger ones, in which libcuda asks for it. */
+#define PAGE_BYTES	65536u
+
+static uint64_t round_up(uint64_t bytes)
+{
+	return bytes > UINT64_MAX - PAGE_BYTES ? UINT64_MAX - PAGE_BYTES + 1 :
+						  (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
 static bool take(struct fence_books *books, uint64_t bytes)
 {
 	struct vgpu_fence_quota *quota = books->fence->quota;
@@ -120,17 +131,18 @@ static bool take(struct fence_books *books, uint64_t bytes)
 
 bool fence_take_memory(struct fence_books *books, uint64_t bytes)
 {
-	if (!books || !bytes || take(books, bytes))
+	if (!books || !bytes || take(books, round_up(bytes)))
 		return true;
 	/* Perhaps what has just ended had it. */
-	fence_reap(books);
-	return take(books, bytes);
+	fence_reap(books, false);
+	return take(books, round_up(bytes));
 }
 
 void fence_give_memory(struct fence_books *books, uint64_t bytes)
 {
 	if (!books)
 		return;
+	bytes = round_up(bytes);
 	atomic_fetch_sub(&books->fence->quota->used_bytes, bytes);
 	atomic_fetch_sub(&books->fence->page->memory_bytes, bytes);
 }
@@ -141,7 +153,7 @@ void fence_note_memory(struct fence_books *books, uint32_t client, uint32_t pare
 	if (!books || !bytes)
 		return;
 	books->memory[books->memory_count++] = (struct fence_memory){
-		.client = client, .parent = parent, .handle = handle, .bytes = bytes,
+		.client = client, .parent = parent, .handle = handle, .bytes = round_up(bytes),
 		.tracked = rm_find(&books->fence->page->objects, client, parent),
 	};
 }
@@ -154,7 +166,7 @@ uint64_t fence_memory_of(const struct fence_books *books, uint32_t client, uint3
 	return 0;
 }
 
-void fence_note_freed(struct fence_books *books, uint32_t client, uint32_t handle)
+void fence_note_freed(struct fence_books *books, uint32_t client, uint32_t handle, bool tracked)
 {
 	if (!books)
 		return;
@@ -162,7 +174,7 @@ void fence_note_freed(struct fence_books *books, uint32_t client, uint32_t handl
 		const struct fence_memory *memory = &books->memory[i];
 		bool gone = memory->client == client &&
 			    (memory->handle == handle || memory->parent == handle || client == handle ||
-			     (memory->tracked && !rm_find(&books->fence->page->objects, client, memory->parent)));
+			     (tracked && memory->tracked && !rm_find(&books->fence->page->objects, client, memory->parent)));
 
 		if (!gone) {
 			i++;
@@ -203,37 +215,41 @@ static void free_client(struct fence_books *books, struct fence_client *client)
 	ioctl(client->file, _IOWR(RM_MAGIC, RM_ESC_FREE, struct rm_free), &release);
 	/* Whatever the driver says to that, it has no such client afterwards that somebody can use. */
 	rm_forget(&books->fence->page->objects, handle, handle);
-	fence_note_freed(books, handle, handle);
+	fence_note_freed(books, handle, handle, true);
 	fence_leave(books);
 }
 
-bool fence_reap(struct fence_books *books)
+/* An ended process may have handed a file on before; without @all, only the files of such are looked for. */
+static unsigned int list_files(struct fence_books *books, bool all, struct fence_client **clients, int *files)
 {
-	bool alone = true;
+	unsigned int count = 0;
 
 	for (unsigned int i = 0; i < RM_CLIENTS_NATIVE_MAX; i++) {
 		struct fence_client *client = &books->clients[i];
 
-		if (client->file < 0 || !has_ended(client))
+		if (client->file < 0 || (!has_ended(client) && !all))
 			continue;
-		switch (fence_find_holder(books->fence, client->file)) {
-		case FENCE_HELD_BY_NOBODY:
-			free_client(books, client);
-			break;
-		case FENCE_HELD_INSIDE:
-			break;
-		case FENCE_HELD_OUTSIDE:
-			alone = false;
-		}
+		clients[count] = client;
+		files[count++] = client->file;
 	}
-	return alone;
+	return count;
 }
 
-bool fence_is_alone(struct fence_books *books)
+bool fence_reap(struct fence_books *books, bool all)
 {
-	for (unsigned int i = 0; i < RM_CLIENTS_NATIVE_MAX; i++)
-		if (books->clients[i].file >= 0 &&
-		    fence_find_holder(books->fence, books->clients[i].file) == FENCE_HELD_OUTSIDE)
-			return false;
-	return true;
+	struct fence_client *clients[RM_CLIENTS_NATIVE_MAX];
+	enum fence_held held[RM_CLIENTS_NATIVE_MAX];
+	int files[RM_CLIENTS_NATIVE_MAX];
+	unsigned int count = list_files(books, all, clients, files);
+	bool alone = true;
+
+	if (count)
+		fence_find_holders(books->fence, files, count, held);
+	for (unsigned int i = 0; i < count; i++) {
+		alone = alone && held[i] != FENCE_HELD_OUTSIDE;
+		/* A process that lives may have its file on the way to itself. */
+		if (held[i] == FENCE_HELD_BY_NOBODY && clients[i]->maker < 0)
+			free_client(books, clients[i]);
+	}
+	return alone;
 }

@@ -3,8 +3,8 @@
  * What a fence knows of its program beside the objects that the gate stops: files of
  * clients, and memory of the GPU.  All of these do nothing, and permit all, without books.
  *
- * Memory that is managed (nvidia-uvm) is moved to the GPU without a call, and is not
- * counted; nor is what the driver itself needs for a context.
+ * Memory that is managed (nvidia-uvm) is moved to the GPU by page faults, without a call, and
+ * is not counted; nor is what the driver itself needs for a context and for page tables.
  */
 #ifndef VGPU_EXECUTOR_FENCE_BOOKS_H
 #define VGPU_EXECUTOR_FENCE_BOOKS_H
@@ -71,17 +71,17 @@ void fence_note_memory(struct fence_books *books, uint32_t client, uint32_t pare
 		       uint64_t bytes);
 /* What an object counts with; 0 if it is no memory. */
 uint64_t fence_memory_of(const struct fence_books *books, uint32_t client, uint32_t handle);
-/* An object was freed, and is forgotten among the objects with all below it. */
-void fence_note_freed(struct fence_books *books, uint32_t client, uint32_t handle);
+/* An object was freed, and is forgotten among the objects with all below it, if it was @tracked there. */
+void fence_note_freed(struct fence_books *books, uint32_t client, uint32_t handle, bool tracked);
 
 /**
  * fence_reap() - free the clients of processes that have ended
  *
  * A client stays as long as some other process of the program has its file.
- * Return: false if a process that is not the program's has one.
+ * @all: look for the files of processes that live, too
+ *
+ * Return: false if a process that is not the program's has a file that was looked for.
  */
-bool fence_reap(struct fence_books *books);
-/* As far as the last is concerned, of all clients. */
-bool fence_is_alone(struct fence_books *books);
+bool fence_reap(struct fence_books *books, bool all);
 
 #endif /* VGPU_EXECUTOR_FENCE_BOOKS_H */

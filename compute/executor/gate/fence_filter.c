@@ -8,6 +8,7 @@
  * terminals, sockets and files cost nothing; so do calls that are harmless by their number.
  */
 #include <errno.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stdbool.h>
@@ -29,12 +30,15 @@
 #ifdef VGPU_SANDBOX_ARCHITECTURE
 
 #define INSTRUCTIONS	256u
-/* All numbers of the driver's are in one of these. */
+/*
+ * All numbers of the driver's are in one of these.  The second has those of drm that make
+ * memory, too: drm looks at no letter either.
+ */
 #define ESCAPES_FIRST	0x20u
 #define ESCAPES_LAST	0x5fu
-#define NUMBERS_FIRST	200u
+#define NUMBERS_FIRST	160u
 #define NUMBERS_LAST	230u
-#define MANAGED_LAST	0xffu	/* of nvidia-uvm */
+#define MANAGED_LAST	0xfffu	/* of nvidia-uvm, with what it has for tests */
 #define MANAGED_BEGIN	0x30000000u
 #define MANAGED_BEGIN_LAST	0x300000ffu
 /* struct termios2, whose calls have low bytes that are the driver's, and another size. */
@@ -42,6 +46,7 @@
 #define TERMINAL_BYTES	44u
 #define DISPLAY		'd'
 #define MODE_SETTING	'm'
+#define MODE_SETTING_BYTES	16u	/* of its one call, whose number is 0, with any letter */
 #define NUMBER_OFFSET	offsetof(struct seccomp_data, args[1])
 
 struct program {
@@ -130,18 +135,48 @@ static void write_continued(struct program *program)
 
 static void write_others(struct program *program)
 {
+	load_part(program, 8, 0xff);
+	give_if(program, DISPLAY, SECCOMP_RET_USER_NOTIF);
+	give_if(program, MODE_SETTING, SECCOMP_RET_USER_NOTIF);
 	load_part(program, 16, 0x3fff);
 	give_if(program, 0, SECCOMP_RET_ALLOW);
 	/* The letter and the size. */
 	load_part(program, 8, 0x3fffff);
 	give_if(program, TERMINAL_BYTES << 8 | TERMINAL, SECCOMP_RET_ALLOW);
-	load_part(program, 8, 0xff);
-	give_if(program, DISPLAY, SECCOMP_RET_USER_NOTIF);
-	give_if(program, MODE_SETTING, SECCOMP_RET_USER_NOTIF);
+	load_part(program, 0, 0x3fff00ff);
+	give_if(program, MODE_SETTING_BYTES << 16, SECCOMP_RET_USER_NOTIF);
 	load_part(program, 0, 0xff);
 	give_within(program, ESCAPES_FIRST, ESCAPES_LAST, SECCOMP_RET_USER_NOTIF);
 	give_within(program, NUMBERS_FIRST, NUMBERS_LAST, SECCOMP_RET_USER_NOTIF);
 	give(program, SECCOMP_RET_ALLOW);
+}
+
+/*
+ * Calls that go on in the program have the rights of whoever makes them: with CAP_SYS_ADMIN the
+ * driver would give out all of the GPU's memory, also that of others.  The others would let a
+ * program reach into its fence, or past the kernel.  Without new privileges none comes back.
+ */
+static const unsigned int given_up[] = {
+	CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_BPF, CAP_PERFMON,
+	CAP_CHECKPOINT_RESTORE,
+};
+
+static bool give_up_privileges(void)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3];
+
+	if (syscall(SYS_capget, &header, sets))
+		return false;
+	for (unsigned int i = 0; i < sizeof(given_up) / sizeof(given_up[0]); i++) {
+		struct __user_cap_data_struct *set = &sets[CAP_TO_INDEX(given_up[i])];
+		uint32_t others = ~CAP_TO_MASK(given_up[i]);
+
+		set->effective &= others;
+		set->permitted &= others;
+		set->inheritable &= others;
+	}
+	return !syscall(SYS_capset, &header, sets);
 }
 
 int vgpu_fence_listen(void)
@@ -158,7 +193,7 @@ int vgpu_fence_listen(void)
 	if (program.length > INSTRUCTIONS)
 		return -ENOSPC;
 	filter.len = program.length;
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || !give_up_privileges())
 		return -errno;
 	/* Without WAIT_KILLABLE_RECV a signal would have a call made twice. */
 	listener = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,

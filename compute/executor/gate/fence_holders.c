@@ -28,59 +28,78 @@ bool fence_is_inside(const struct vgpu_fence *fence, pid_t pid)
 	return inside;
 }
 
+#define NAME_BYTES	128u
+
 /* Files with another name need not be compared. */
-static bool has_name(int directory, const char *number, const char *wanted)
+struct wanted {
+	const int *files;
+	unsigned int count;
+	char names[RM_CLIENTS_NATIVE_MAX][NAME_BYTES];
+	enum fence_held *held;
+};
+
+static bool read_name(int directory, const char *number, char *name)
 {
-	char name[PATH_MAX];
-	ssize_t length = readlinkat(directory, number, name, sizeof(name) - 1);
+	ssize_t length = readlinkat(directory, number, name, NAME_BYTES - 1);
 
 	if (length < 0)
 		return false;
 	name[length] = '\0';
-	return !strcmp(name, wanted);
+	return true;
 }
 
-static bool holds(pid_t pid, int file, const char *name)
+/* Compares one descriptor of a process's with all files. */
+static void compare(const struct vgpu_fence *fence, struct wanted *wanted, pid_t pid, const char *number,
+		    const char *name)
 {
-	char path[32];
+	for (unsigned int i = 0; i < wanted->count; i++) {
+		if (wanted->held[i] == FENCE_HELD_OUTSIDE || strcmp(wanted->names[i], name) ||
+		    syscall(SYS_kcmp, getpid(), pid, KCMP_FILE, (unsigned long)wanted->files[i],
+			    strtoul(number, NULL, 10)))
+			continue;
+		wanted->held[i] = fence_is_inside(fence, pid) ? FENCE_HELD_INSIDE : FENCE_HELD_OUTSIDE;
+	}
+}
+
+static void look_into(const struct vgpu_fence *fence, struct wanted *wanted, pid_t pid)
+{
+	char path[32], name[NAME_BYTES];
 	struct dirent *entry;
-	bool found = false;
 	DIR *files;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
 	files = opendir(path);
-	while (files && !found && (entry = readdir(files)))
-		found = entry->d_name[0] != '.' && has_name(dirfd(files), entry->d_name, name) &&
-			!syscall(SYS_kcmp, getpid(), pid, KCMP_FILE, (unsigned long)file,
-				 strtoul(entry->d_name, NULL, 10));
+	while (files && (entry = readdir(files)))
+		if (entry->d_name[0] != '.' && read_name(dirfd(files), entry->d_name, name))
+			compare(fence, wanted, pid, entry->d_name, name);
 	if (files)
 		closedir(files);
-	return found;
 }
 
-enum fence_held fence_find_holder(const struct vgpu_fence *fence, int file)
+void fence_find_holders(const struct vgpu_fence *fence, const int *files, unsigned int count,
+			enum fence_held *held)
 {
-	enum fence_held found = FENCE_HELD_BY_NOBODY;
-	char own[32], name[PATH_MAX];
+	struct wanted wanted = { .files = files, .count = count, .held = held };
+	DIR *processes = opendir("/proc");
 	struct dirent *entry;
-	DIR *processes;
-	ssize_t length;
+	char number[16];
+	int own = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	snprintf(own, sizeof(own), "/proc/self/fd/%d", file);
-	length = readlink(own, name, sizeof(name) - 1);
-	if (length < 0)
-		return FENCE_HELD_INSIDE;
-	name[length] = '\0';
-	processes = opendir("/proc");
-	if (!processes)
-		return FENCE_HELD_INSIDE;
-	while (found != FENCE_HELD_OUTSIDE && (entry = readdir(processes))) {
+	for (unsigned int i = 0; i < count; i++) {
+		snprintf(number, sizeof(number), "%d", files[i]);
+		held[i] = FENCE_HELD_BY_NOBODY;
+		/* What cannot be looked for is taken for held. */
+		if (!processes || own < 0 || !read_name(own, number, wanted.names[i]))
+			held[i] = FENCE_HELD_INSIDE;
+	}
+	while (processes && (entry = readdir(processes))) {
 		pid_t pid = atoi(entry->d_name);
 
-		if (pid <= 0 || pid == getpid() || pid == getppid() || !holds(pid, file, name))
-			continue;
-		found = fence_is_inside(fence, pid) ? FENCE_HELD_INSIDE : FENCE_HELD_OUTSIDE;
+		if (pid > 0 && pid != getpid() && pid != getppid())
+			look_into(fence, &wanted, pid);
 	}
-	closedir(processes);
-	return found;
+	if (processes)
+		closedir(processes);
+	if (own >= 0)
+		close(own);
 }

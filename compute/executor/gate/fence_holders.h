@@ -14,8 +14,15 @@ enum fence_held {
 	FENCE_HELD_OUTSIDE,	/* by one that is not, perhaps by others as well */
 };
 
-/* Looks through all processes of the host, but for the fence and its supervisor. */
-enum fence_held fence_find_holder(const struct vgpu_fence *fence, int file);
+/**
+ * fence_find_holders() - who has each of some files
+ * @files: the fence's own descriptors, @count of them
+ * @held: out: the same number
+ *
+ * Looks once through all processes of the host, but for the fence and its supervisor.
+ */
+void fence_find_holders(const struct vgpu_fence *fence, const int *files, unsigned int count,
+			enum fence_held *held);
 
 /* Is a process or thread in the program's cgroup, or below it? */
 bool fence_is_inside(const struct vgpu_fence *fence, pid_t pid);

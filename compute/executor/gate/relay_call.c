@@ -50,14 +50,15 @@ void relay_refuse(struct relay_call *call, const char *why, uint32_t detail)
 void relay_say_refused(const struct relay_state *state, struct vgpu_notice *notice,
 		       const struct relay_call *call, uint64_t now_ns)
 {
+	const char *who = state->books ? "native" : "child";
 	uint64_t left_out = vgpu_notice_take(notice, now_ns);
 
 	if (left_out)
-		vgpu_log(LOG_NOTICE, "child=%llu event=lines.left_out count=%llu",
+		vgpu_log(LOG_NOTICE, "%s=%llu event=lines.left_out count=%llu", who,
 			 (unsigned long long)state->number, (unsigned long long)left_out);
 	if (!vgpu_notice_may(notice, now_ns))
 		return;
-	vgpu_log(LOG_NOTICE, "child=%llu event=call.refused what=%s number=0x%x driver=%s",
+	vgpu_log(LOG_NOTICE, "%s=%llu event=call.refused what=%s number=0x%x driver=%s", who,
 		 (unsigned long long)state->number, call->refused, call->detail,
 		 state->known ? "known" : state->version[0] ? "unknown" : "unasked");
 }
@@ -121,18 +122,13 @@ static void note_made(struct relay_state *state, const struct relay_call *call, 
 	rm_add(state->objects, made);
 }
 
-/* Does the gate have to know of it, or stop it? */
-static bool concerns_gate(const struct rm_object *made, uint32_t class_id)
-{
-	return made->kind != RM_UNTRACKED || rm_is_compute(class_id);
-}
-
 /* Memory of the GPU that an allocation asks for. */
-static uint64_t asked_bytes(const struct rm_alloc_long *alloc, const void *parameters, uint32_t bytes)
+static uint64_t asked_bytes(const struct rm_alloc_long *alloc, const void *parameters)
 {
 	const struct rm_memory_params *memory = parameters;
 
-	if (alloc->class_id != RM_CLASS_MEMORY || bytes < sizeof(*memory) ||
+	/* Behind what the caller has given there are zeros. */
+	if (alloc->class_id != RM_CLASS_MEMORY ||
 	    memory->flags & RM_MEMORY_FLAG_VIRTUAL ||
 	    RM_MEMORY_LOCATION(memory->attributes) == RM_MEMORY_OF_HOST)
 		return 0;
@@ -168,13 +164,17 @@ static int make_alloc(struct relay_state *state, struct relay_call *call, int fi
 		      struct rm_alloc_long *alloc, void *parameters, uint32_t bytes, void *rights)
 {
 	uint64_t parameters_at = alloc->params, rights_at = alloc->rights;
-	uint64_t memory = asked_bytes(alloc, parameters, bytes);
+	uint64_t memory = asked_bytes(alloc, parameters);
 	struct rm_object made;
 	bool enters;
 	int error = 0;
 
 	alloc->status = rm_check_alloc(state->objects, alloc, parameters, bytes, &made);
-	enters = !alloc->status && concerns_gate(&made, alloc->class_id);
+	if (alloc->status == RM_ERR_INSUFFICIENT_RESOURCES && state->books) {
+		fence_reap(state->books, false);
+		alloc->status = rm_check_alloc(state->objects, alloc, parameters, bytes, &made);
+	}
+	enters = !alloc->status && made.kind != RM_UNTRACKED;
 	if (enters && !fence_enter(state->books))
 		return RELAY_HELD;
 	if (!alloc->status && !fence_take_memory(state->books, memory))
@@ -252,7 +252,7 @@ static int perform_free(struct relay_state *state, struct relay_call *call, int 
 		error = relay_make(file, RM_ESC_FREE, sizeof(release), &release);
 		if (!error && release.status == RM_OK) {
 			rm_forget(state->objects, release.client, release.object);
-			fence_note_freed(state->books, release.client, release.object);
+			fence_note_freed(state->books, release.client, release.object, enters);
 		}
 		if (enters)
 			fence_leave(state->books);

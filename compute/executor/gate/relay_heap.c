@@ -21,6 +21,9 @@ int relay_perform_heap(struct relay_state *state, struct relay_call *call, int f
 	frees = heap.function == RM_HEAP_FREE;
 	if (!rm_owns(state->objects, heap.client))
 		heap.status = RM_ERR_INVALID_CLIENT;
+	/* The driver would free any object this way, also one that the gate must know of. */
+	else if (frees && rm_find(state->objects, heap.client, heap.memory))
+		heap.status = RM_ERR_INSUFFICIENT_PERMISSIONS;
 	else if ((heap.function != RM_HEAP_ALLOC_SIZE && !frees) || (!frees && heap.address))
 		heap.status = RM_ERR_INSUFFICIENT_PERMISSIONS;
 	else
@@ -37,7 +40,7 @@ int relay_perform_heap(struct relay_state *state, struct relay_call *call, int f
 		if (error || heap.status != RM_OK)
 			fence_give_memory(state->books, memory);
 		else if (frees)
-			fence_note_freed(state->books, heap.client, heap.memory);
+			fence_note_freed(state->books, heap.client, heap.memory, false);
 		else
 			fence_note_memory(state->books, heap.client, heap.parent, heap.memory, memory);
 	}

@@ -49,13 +49,13 @@ static const struct rm_class classes[] = {
 	{ RM_CLASS_ROOT, 4 }, { 0x1, 4 }, { RM_CLASS_ROOT_CLIENT, 4 },
 	{ RM_CLASS_DEVICE, 56 }, { RM_CLASS_SUBDEVICE, 4 }, { RM_CLASS_GROUP, 20 },
 	/* channels: Volta, Turing, Ampere, Hopper */
-	{ 0xc36f, 368 }, { 0xc46f, 368 }, { 0xc56f, 368 }, { 0xc86f, 368 },
+	{ 0xc36f, 376 }, { 0xc46f, 376 }, { 0xc56f, 376 }, { 0xc86f, 376 },
 	/* memory */
 	{ 0x3e, 128 }, { 0x40, 128 }, { 0x70, 24 }, { 0x50a0, 128 },
 	{ 0x79, 24 },	/* EVENT_OS_EVENT */
 	{ 0xde, 8 },	/* RM_USER_SHARED_DATA */
 	{ 0x9067, 12 },	/* CONTEXT_SHARE */
-	{ 0x90f1, 56 },	/* VASPACE */
+	{ 0x90f1, 64 },	/* VASPACE */
 	{ 0x2081, 4 },	/* BINAPI */
 	{ 0x83de, 12 },	/* DEBUGGER, without which no context begins */
 	{ 0x90e6, 0 },	/* SUBDEVICE_MASTER */
@@ -91,6 +91,8 @@ static enum rm_kind kind_of(uint32_t number)
 		return RM_SUBDEVICE;
 	if (number == RM_CLASS_GROUP)
 		return RM_GROUP;
+	if (rm_is_compute(number))
+		return RM_COMPUTE;
 	return (number & 0xff) == RM_CLASS_CHANNEL_LOW_BYTE ? RM_CHANNEL : RM_UNTRACKED;
 }
 
@@ -176,11 +178,12 @@ uint32_t rm_check_alloc(struct rm_objects *objects, const struct rm_alloc_long *
 
 uint32_t rm_check_dup(struct rm_objects *objects, const struct rm_dup *dup)
 {
+	const struct rm_object *source = rm_find(objects, dup->source_client, dup->source_object);
 	const struct rm_object *parent = rm_find(objects, dup->client, dup->parent);
 
 	if (!rm_owns(objects, dup->client) || dup->source_client != dup->client)
 		return RM_ERR_INVALID_CLIENT;
-	if (rm_find(objects, dup->source_client, dup->source_object))
+	if (source && source->kind != RM_COMPUTE)
 		return RM_ERR_INSUFFICIENT_PERMISSIONS;
 	/* What works on a channel is looked at when it is made, and not when it is given a handle. */
 	if (parent && (parent->kind == RM_CHANNEL || parent->kind == RM_GROUP))

@@ -33,6 +33,7 @@ enum rm_kind {
 	RM_SUBDEVICE,
 	RM_GROUP,
 	RM_CHANNEL,
+	RM_COMPUTE,	/* what lets a channel run kernels */
 };
 
 /**

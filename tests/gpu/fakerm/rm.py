@@ -29,6 +29,7 @@ OBJECT_NOT_FOUND = 0x57
 
 ROOT, ROOT_CLIENT, DEVICE, SUBDEVICE, CHANNEL_GROUP, CHANNEL = 0x0, 0x41, 0x80, 0x2080, 0xA06C, 0xC86F
 COMPUTE, MEMORY = 0xCBC0, 0x40
+HEAP_ALLOC_SIZE, HEAP_FREE = 2, 3
 GRAPHICS_ENGINES = range(1, 9)
 ENGINES = range(1, 30)
 COMPUTE_MODES = range(3)
@@ -217,6 +218,24 @@ class ResourceManager:
         else:
             self._free(client_handle, handle)
         return header[:12] + struct.pack("=I", status)
+
+    def heap(self, owner: Owner, header: bytes) -> bytes | None:
+        """NVOS32, the older way to memory: makes some, or frees an object of any class, as the driver does."""
+        if len(header) != 184:
+            return None
+        client_handle, parent, function = struct.unpack_from("=III", header)
+        answer = bytearray(header)
+        handle, status = struct.unpack_from("=I", header, 44)[0], INVALID_ARGUMENT
+        if function == HEAP_FREE:
+            status = struct.unpack_from(
+                "=I", self.free(owner, struct.pack("=4I", client_handle, 0, handle, 0)) or b"", 12
+            )[0]
+        elif function == HEAP_ALLOC_SIZE:
+            handle, status = self._allocate(owner, client_handle, parent, 0, MEMORY, bytes(128), has_params=True)
+            struct.pack_into("=I", answer, 44, handle)
+        self.log.append({"call": "heap", "function": function, "status": status})
+        struct.pack_into("=I", answer, 20, status)
+        return bytes(answer)
 
     def _free(self, client_handle: int, handle: int) -> None:
         """With all below it."""

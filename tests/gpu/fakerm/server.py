@@ -30,7 +30,7 @@ REQUEST = struct.Struct("=IIIIQ")
 ANSWER = struct.Struct("=iiII")
 WORK = struct.Struct("=IIQII")
 RM_MAGIC, FAKE_MAGIC = ord("F"), ord("K")
-FREE, CONTROL, ALLOC, DUP, REGISTER_FD, CHECK_VERSION = 0x29, 0x2A, 0x2B, 0x34, 201, 210
+FREE, CONTROL, ALLOC, DUP, HEAP, REGISTER_FD, CHECK_VERSION = 0x29, 0x2A, 0x2B, 0x34, 0x4A, 201, 210
 GROUP_GET_INFO = 0xA06C0106
 JOIN, SUBMIT, WAIT, SLEEP, LEAVE, PROGRESS = 1, 2, 3, 4, 5, 6
 PACKET_MAX = 65536
@@ -247,6 +247,9 @@ class Server:
             return 0, self._rm.manage(escape, header, caller=self._caller), None
         if escape == FREE:
             answer = self._rm.free(file, header)
+            return errno.EINVAL if answer is None else (0, answer, None)
+        if escape == HEAP:
+            answer = self._rm.heap(file, header)
             return errno.EINVAL if answer is None else (0, answer, None)
         if escape == DUP:
             answer = self._rm.duplicate(file, header)
