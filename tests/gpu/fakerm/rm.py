@@ -227,9 +227,8 @@ class ResourceManager:
         answer = bytearray(header)
         handle, status = struct.unpack_from("=I", header, 44)[0], INVALID_ARGUMENT
         if function == HEAP_FREE:
-            status = struct.unpack_from(
-                "=I", self.free(owner, struct.pack("=4I", client_handle, 0, handle, 0)) or b"", 12
-            )[0]
+            freed = self.free(owner, struct.pack("=4I", client_handle, 0, handle, 0)) or bytes(16)
+            status = struct.unpack_from("=I", freed, 12)[0]
         elif function == HEAP_ALLOC_SIZE:
             handle, status = self._allocate(owner, client_handle, parent, 0, MEMORY, bytes(128), has_params=True)
             struct.pack_into("=I", answer, 44, handle)
