@@ -8,15 +8,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/*
- * A domain has to govern something.  Renaming from one directory to another must be
- * among it, because what does not govern that forbids it.
- */
-#define GOVERNED	(LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_REFER)
+/* What a domain does not govern it leaves alone, but for renaming from one directory to another. */
+#define GOVERNED	(LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_REFER)
 
-static int allow_everywhere(int rules)
+static int allow_renaming(int rules)
 {
-	struct landlock_path_beneath_attr below = { .allowed_access = GOVERNED };
+	struct landlock_path_beneath_attr below = { .allowed_access = LANDLOCK_ACCESS_FS_REFER };
 	int error = 0;
 
 	below.parent_fd = open("/", O_PATH | O_CLOEXEC);
@@ -36,7 +33,7 @@ int vgpu_contain(void)
 
 	if (rules < 0)
 		return -errno;
-	error = allow_everywhere(rules);
+	error = allow_renaming(rules);
 	if (!error && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		error = -errno;
 	if (!error && syscall(SYS_landlock_restrict_self, rules, 0))

@@ -8,7 +8,8 @@
  * In a container, the launcher of a later process is a process like any other until it has a
  * fence.  After this call nothing here can trace it, write into its memory, or mount
  * something over what is started next: Landlock forbids that to all that are in a domain.
- * The domain forbids nothing else, because what it governs is allowed everywhere.
+ * Nor can it make nodes of devices: in a folder that the host shares with the container,
+ * one would be a way to the GPU for processes without a fence.
  *
  * The process has no new privileges afterwards.  Return: 0 or -errno.
  */

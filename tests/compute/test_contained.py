@@ -12,7 +12,7 @@ from tests.compute.executor_rig import COMPUTE, build
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="others may not trace and mount anyway")
 
-OWN = ["own-memory", "make", "rename", "link"]
+OWN = ["own-memory", "pipe", "rename", "link"]
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +35,12 @@ def achieved(attempts: Path, victim: int, folder: Path, *how: str) -> list[str]:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
 
-def test_a_contained_process_gets_into_no_other_and_mounts_nothing(attempts: Path, victim: int, tmp_path: Path) -> None:
+def test_a_contained_process_gets_into_no_other_and_makes_no_mount_and_no_device(
+    attempts: Path, victim: int, tmp_path: Path
+) -> None:
     assert achieved(attempts, victim, tmp_path, "contained") == OWN
 
 
 def test_the_same_process_does_all_of_it_uncontained(attempts: Path, victim: int, tmp_path: Path) -> None:
-    assert achieved(attempts, victim, tmp_path) == ["memory", "trace", "mount", "unmount", *OWN]
+    before, after = ["memory", "trace", "mount", "unmount", "own-memory", "device"], OWN[1:]
+    assert achieved(attempts, victim, tmp_path) == [*before, *after]

@@ -2,8 +2,8 @@
 /*
  * contained_attempts PID FOLDER [contained]: what a process achieves that is contained, or is not.
  *
- * Tries to write into the memory of PID, to trace it, to mount, and to do what it may do
- * in any case.  Prints the names of what succeeded, in a line each.
+ * Tries to write into the memory of PID, to trace it, to mount, to make a device, and to do
+ * what it may do in any case.  Prints the names of what succeeded, in a line each.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -74,8 +74,9 @@ int main(int count, char **arguments)
 	say("mount", !mount("a", "a", NULL, MS_BIND, NULL));
 	say("unmount", !umount("a"));
 	try_own_child();
-	say("make", !mknod("a/block", S_IFBLK | 0600, makedev(7, 0)));
-	say("rename", !rename("a/block", "b/block"));
-	say("link", !link("b/block", "a/again"));
+	say("device", !mknod("a/device", S_IFCHR | 0600, makedev(1, 3)));
+	say("pipe", !mknod("a/pipe", S_IFIFO | 0600, 0));
+	say("rename", !rename("a/pipe", "b/pipe"));
+	say("link", !link("b/pipe", "a/again"));
 	return 0;
 }
