@@ -109,6 +109,22 @@ class Mode(StrEnum):
     FAIR = "fair"
 
 
+class Workload(StrEnum):
+    """What a claim is for: a VM, which gets a device, or a process or container of the host, which holds the GPU
+    itself.
+    """
+
+    VM = "vm"
+    PROCESS = "process"
+
+
+BROKER = "broker"
+"""The backend of a GPU that is for processes."""
+
+PROCESS_TYPE = "process"
+"""What stands in the place of an mdev type where there is no device."""
+
+
 class Band(StrEnum):
     """How a slice competes: by weight, or before the others as long as its reservation lasts."""
 

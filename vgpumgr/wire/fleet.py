@@ -8,7 +8,9 @@ from pydantic import Field
 
 from vgpumgr.wire.common import (
     COUNTER_MAX,
+    MEM_BYTES_MAX,
     PERMILLE,
+    TIMESLICE_US_MAX,
     Answer,
     Band,
     CardName,
@@ -28,6 +30,7 @@ from vgpumgr.wire.common import (
     Request,
     TimesliceUs,
     Weight,
+    Workload,
 )
 
 LEASE_S = 24 * 3600
@@ -120,6 +123,9 @@ class DesiredSlice(Answer):
 
     `generation` grows with every change of the claim; it is what the host confirms. `card`: as of its group.
     `executor_*_max`: limits of its executor that its profile asks for.
+
+    With `workload` process it is a tenant of its GPU's broker and in no group: `weight` and cap count on the whole GPU,
+    and `timeslice_us` and `mem_bytes` are its own. Both are 0 for a VM.
     """
 
     id: UUID
@@ -134,6 +140,9 @@ class DesiredSlice(Answer):
     executor_memory_max_bytes: ExecutorMemory = 0
     executor_tasks_max: ExecutorTasks = 0
     executor_cpu_max_permille: ExecutorCpu = 0
+    workload: Workload = Workload.VM
+    timeslice_us: Annotated[int, Field(ge=0, le=TIMESLICE_US_MAX)] = 0
+    mem_bytes: Annotated[int, Field(ge=0, le=MEM_BYTES_MAX)] = 0
     generation: Generation
 
 
@@ -186,7 +195,7 @@ class ReportedGpu(Request):
 
     `uuid`, `serial`, `pci_ids`: what the card says of itself, empty where nobody knows. Of the first two the API takes
     it for the same card, wherever it is. `switch_cost_us`: what it costs that another tenant works, 0 if nobody
-    measured it.
+    measured it. `backend` broker: it is set aside for claims of workload process.
     """
 
     address: PciAddress
@@ -242,6 +251,7 @@ class ReportedSlice(Request):
     """One device, or the absence of one that the API named. `generation`: of the claim that was applied.
 
     `startable`: the host takes it for a claim of its own, which a VM may start with though there is no device now.
+    `enforced_by`: of a claim for processes, who sees to its time, as its broker says.
     """
 
     id: Annotated[UUID, Field(strict=False)]
@@ -255,6 +265,7 @@ class ReportedSlice(Request):
     error: Annotated[str, Field(max_length=200)] = ""
     startable: bool = False
     executor: ReportedExecutor = Field(default_factory=ReportedExecutor)
+    enforced_by: Annotated[str, Field(max_length=32)] = ""
 
 
 class Report(Request):

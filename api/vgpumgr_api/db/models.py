@@ -240,7 +240,7 @@ class Slice(Base):
     A releasing or lost slice is a tombstone: `tombstone_generation` is the host's desired generation that first carried
     it. A lost one counts on its GPU and no longer in quotas. `fair_ratio_permille`: its GPU's when it was claimed,
     which says what it counts there; no strict slice is ever counted as less than its share. `reserved_permille`: what
-    it counts of its GPU's.
+    it counts of its GPU's. Of `workload` process it has no mdev type, and counts what it claims of memory.
     """
 
     __tablename__ = "slices"
@@ -251,6 +251,7 @@ class Slice(Base):
         CheckConstraint("band IN ('fair', 'latency')", name="band"),
         CheckConstraint("(band = 'latency') = (reserve_period_us IS NOT NULL)", name="reserve_period"),
         CheckConstraint("reserved_permille BETWEEN 0 AND 1000", name="reserved"),
+        CheckConstraint("workload IN ('vm', 'process')", name="workload"),
         CheckConstraint("state IN ('claimed', 'releasing', 'lost')", name="state"),
         CheckConstraint("(state = 'claimed') = (tombstone_generation IS NULL)", name="tombstone"),
         CheckConstraint(
@@ -301,3 +302,4 @@ class Slice(Base):
     band: Mapped[str] = mapped_column(String(16), server_default="fair")
     reserve_period_us: Mapped[int | None]
     reserved_permille: Mapped[int] = mapped_column(server_default="0")
+    workload: Mapped[str] = mapped_column(String(16), server_default="vm")

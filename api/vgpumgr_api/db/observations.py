@@ -56,6 +56,7 @@ class SliceObservation(Base):
     executor_pause_s: Mapped[int] = mapped_column(server_default="0")
     executor_memory_used_bytes: Mapped[int] = mapped_column(server_default="0")
     executor_memory_bytes: Mapped[int] = mapped_column(server_default="0")
+    enforced_by: Mapped[str] = mapped_column(String(32), server_default=text("''"))
     reported_at: Mapped[datetime]
 
 

@@ -62,6 +62,7 @@ from vgpumgr_api.services.obstacles import (
     known_anywhere,
     obstacles,
     reserve_free,
+    serves,
     share_free,
     type_mem_bytes,
     unlike,
@@ -129,6 +130,8 @@ def _kept(shape: Shape) -> Iterator[Any]:
     yield Gpu.present
     yield share_free(shape)
     yield Gpu.policy == literal(shape.policy.value, String())
+    if shape.process:  # a GPU that is not for VMs has no type
+        yield serves(shape)
     if shape.latency:
         yield reserve_free(shape)
 
@@ -181,7 +184,7 @@ def _seen(gpus: Select[UUID], shape: Shape) -> Select[Any]:
         (PERMILLE - Gpu.share_used - counted(shape)).label("share_left"),
         Gpu.mem_bytes,
         (Gpu.mem_bytes - Gpu.mem_used).label("mem_free"),
-        type_mem_bytes().label("type_mem"),
+        type_mem_bytes(shape).label("type_mem"),
     )
 
 
@@ -255,7 +258,7 @@ def _fitting(shape: Shape) -> Iterator[Any]:
     yield from _kept(shape)
     yield Gpu.mem_used + MEM <= Gpu.mem_bytes
     for reason, wrong in known.items():
-        if reason not in (*OF_HOST, *ROOM, "gpu.absent", "labels.other", "policy.other"):
+        if reason not in (*OF_HOST, *ROOM, "gpu.absent", "labels.other", "policy.other", "workload.other"):
             yield ~wrong
     yield from has_labels(shape)
     yield (
@@ -269,7 +272,7 @@ def _fitting(shape: Shape) -> Iterator[Any]:
     )
     yield from (~wrong for wrong in unlike(shape).values())
     # NULL, and so not true, if no type is large enough.
-    yield Gpu.mem_used + type_mem_bytes() <= Gpu.mem_bytes
+    yield Gpu.mem_used + type_mem_bytes(shape) <= Gpu.mem_bytes
 
 
 def _order(placement: Placement) -> list[UnaryExpression[Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Boolean, Insert, bindparam, or_, select
 from sqlalchemy.orm import Session
 
+from vgpumgr.wire.common import Workload
 from vgpumgr_api.db import models
 from vgpumgr_api.db.database import TryAgain
 from vgpumgr_api.db.statements import Together, parameters_for, prefixed, table_of
@@ -59,12 +60,15 @@ def write(
 
     Raises TryAgain if the host takes no more claims, or has lost the type.
     """
+    typed = claim.workload == Workload.VM.value
     detail = {"profile": profile, "vm_uuid": str(claim.vm_uuid) if claim.vm_uuid else None}
+    if not typed:
+        detail = {"profile": profile, "workload": claim.workload}
     parameters = {
         **prefixed("claim", {name: getattr(claim, name) for name in _COLUMNS}),
         **events.said(session, actor, KIND, claim.id, tenant=who.tenant, generation=claim.generation, detail=detail),
         **grants.life(who.tenant, who.account, place.host, place.gpu.address),
-        "chosen": place.chosen,
+        "chosen": place.chosen and typed,
         "claimed_on": place.host_id,
         **(kept or {}),
     }

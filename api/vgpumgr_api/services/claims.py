@@ -26,6 +26,7 @@ from vgpumgr_api.services.placement import Place, take
 from vgpumgr_api.services.quotas import Standing
 from vgpumgr_api.services.slice_view import answer, seen, view, views
 from vgpumgr_api.services.ties import Vm, ties_of
+from vgpumgr_api.services.workloads import require_sense
 
 
 def create_slice(
@@ -141,6 +142,7 @@ def wanted_of(
         policy=policy_of(profile),
         reserve_period_us=profile.reserve_period_us,
         discreet=not actor.sees_the_cloud,
+        workload=request.workload,
     )
 
 
@@ -207,6 +209,7 @@ def _place(
     session: Session, actor: Actor, tenant: models.Tenant, profile: models.Profile, asked: SliceCreate, *, first: bool
 ) -> tuple[SliceCreate, Place]:
     """Returns a claim, with the ties that its reservation has, and where it goes."""
+    require_sense(asked)
     request = reservations.with_ties(session, tenant, asked)
     wanted = wanted_of(session, actor, tenant, profile, request)
     if request.reservation is None:
@@ -276,6 +279,7 @@ def _new(
         affinity_level=affinity and affinity.level.value,
         anti_affinity=anti_affinity and anti_affinity.key,
         anti_affinity_level=anti_affinity and anti_affinity.level.value,
+        workload=request.workload.value,
         state=SliceState.CLAIMED.value,
         tombstone_generation=None,
         generation=1,

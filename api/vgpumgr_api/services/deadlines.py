@@ -10,6 +10,7 @@ from datetime import timedelta
 from sqlalchemy import ColumnElement, Select, func, or_, select
 from sqlalchemy.orm import Session
 
+from vgpumgr.wire.common import Workload
 from vgpumgr.wire.resources import SliceState
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.models import Gpu, Host, Slice, Tenant
@@ -48,7 +49,7 @@ def overdue_slices(session: Session, limits: Deadlines) -> bool:
             .with_for_update(of=SliceProgress, skip_locked=True)
         ).all()
         for row, claim, tenant, seen in rows:
-            progress.move(session, CLOCK, claim, tenant, row, _too_late(state, limit_s, seen))
+            progress.move(session, CLOCK, claim, tenant, row, _too_late(claim, state, limit_s, seen))
         more |= len(rows) == BATCH
     return more
 
@@ -153,11 +154,11 @@ def _hosts(*conditions: ColumnElement[bool]) -> Select[HostReport, Host]:
     )
 
 
-def _too_late(state: SliceState, limit_s: int, seen: SliceObservation | None) -> Place:
+def _too_late(claim: Slice, state: SliceState, limit_s: int, seen: SliceObservation | None) -> Place:
+    processes = claim.workload == Workload.PROCESS.value
     if state is SliceState.CLAIMED:
-        return Place(
-            SliceState.FAILED, reason=progress.CLAIMED_DEADLINE, detail=f"no VM has started with it within {limit_s} s"
-        )
+        why = "its host has not made a place for processes" if processes else "no VM has started with it"
+        return Place(SliceState.FAILED, reason=progress.CLAIMED_DEADLINE, detail=f"{why} within {limit_s} s")
     if state is SliceState.PREPARED:
         return Place(
             SliceState.FAILED,
@@ -166,6 +167,8 @@ def _too_late(state: SliceState, limit_s: int, seen: SliceObservation | None) ->
         )
     if seen is None or not seen.present:
         why = "its host has not confirmed that"
+    elif processes:
+        why = "its host still has a place for its processes"
     else:
         why = "a VM has it open" if seen.open else "its host still has the device"
     return Place(

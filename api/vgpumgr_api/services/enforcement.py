@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from vgpumgr.control.executor_settings import LENDING
-from vgpumgr.wire.common import PERMILLE, TIMESLICE_US_MAX, Band, Mode, Policy
+from vgpumgr.wire.common import BROKER, PERMILLE, TIMESLICE_US_MAX, Band, Mode, Policy
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -57,8 +57,10 @@ def means_of(gpu: Served) -> Means:
     """What there is to say of a GPU as its host reported it.
 
     The kernel times what its own engines do. What it lends is given back by executors: a gate stops those that are late
-    where it stops their work as well.
+    where it stops their work as well. What a broker enforces by, it has to say itself.
     """
+    if gpu.backend == BROKER:
+        return Means(scope="tenant", mem_enforced_by="fence")
     if gpu.backend != _KERNEL:
         return Means()
     if gpu.engine != LENDING:

@@ -21,6 +21,7 @@ from vgpumgr_api.services.lookup import asked_by
 from vgpumgr_api.services.obstacles import Wanted, census, in_words, parameters, settled
 from vgpumgr_api.services.permits import Asked
 from vgpumgr_api.services.ties import ties_of
+from vgpumgr_api.services.workloads import require_sense
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class _Held:
 def explain(session: Session, actor: Actor, request: SliceCreate) -> Explanation:
     """Returns what stands in the way of a claim: quotas, and for each GPU the first thing. Viewers may ask, too."""
     require_person(actor)
+    require_sense(request)
     tenant, profile = asked_by(session, actor, request.tenant, request.profile)
     request = reservations.with_ties(session, tenant, request)
     wanted = settled(session, wanted_of(session, actor, tenant, profile, request))

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.common import Mode, Policy
+from vgpumgr.wire.common import Mode, Policy, Workload
 from vgpumgr.wire.fleet import (
     LEASE_S,
     Bind,
@@ -36,6 +36,7 @@ from vgpumgr_api.services.generations import bump
 from vgpumgr_api.services.host_states import operators_state
 from vgpumgr_api.services.slice_view import View, answer, view, views
 from vgpumgr_api.services.text import printable
+from vgpumgr_api.services.workloads import desired_process, is_for_processes
 
 
 def require_enrolling(session: Session, secret: str) -> None:
@@ -153,10 +154,13 @@ def desired(session: Session, actor: Actor, host: str, *, lease_s: int = LEASE_S
         )
     ]
     parties: dict[tuple[UUID, str], list[View]] = {}
-    for one in seen:
-        parties.setdefault((one.gpu.id, one.tenant), []).append(one)
     groups: list[DesiredGroup] = []
     slices: list[DesiredSlice] = []
+    for one in seen:
+        if is_for_processes(one):
+            slices.extend(desired_process(one, _card(one.gpu)))
+        else:
+            parties.setdefault((one.gpu.id, one.tenant), []).append(one)
     for (_, tenant), members in parties.items():
         group, its_slices = _party(tenant, members)
         # A group of deleted slices alone keeps what it has, and is not named: its agent forgets it once it is empty.
@@ -202,6 +206,8 @@ def bind(session: Session, actor: Actor, host: str, slice_id: UUID, request: Bin
     if claim.state != SliceState.CLAIMED.value:
         how = "lost with its host" if claim.state == SliceState.LOST.value else "deleted"
         raise Refusal(Code.SLICE_RELEASING, f"slice {slice_id} was {how}; claim another one for this VM")
+    if claim.workload != Workload.VM.value:
+        raise Refusal(Code.SLICE_BOUND, f"slice {slice_id} is for processes of its host; claim one for this VM")
     if claim.vm_uuid is None:
         claim.vm_uuid = request.vm_uuid
         claim.generation += 1
@@ -276,5 +282,5 @@ def _card(gpu: Any) -> DesiredCard | None:
     return DesiredCard(uuid=gpu.uuid, serial=gpu.serial, pci_ids=gpu.pci_ids)
 
 
-def _limits(one: View) -> dict[str, int]:
+def _limits(one: View) -> dict[str, Any]:
     return {} if one.limits is None else one.limits._asdict()

@@ -25,6 +25,7 @@ from vgpumgr_api.services.labels import gpus_label, labels_of, patch_labels
 from vgpumgr_api.services.lookup import host_named
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.patching import changes_of
+from vgpumgr_api.services.workloads import workload_of
 
 
 def list_gpus(
@@ -158,6 +159,7 @@ def _gpu(gpu: models.Gpu, host: str, types: list[MemoryClass], labels: dict[str,
         reserve_limit_permille=gpu.reserve_limit_permille,
         used_reserve_permille=gpu.reserved_permille,
         used_window_bytes=window_bytes,
+        workload=workload_of(gpu.backend),
         labels=labels,
         generation=gpu.generation,
     )

@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.common import PERMILLE, Mode, Policy
+from vgpumgr.wire.common import BROKER, PERMILLE, Mode, Policy, Workload
 from vgpumgr.wire.problem import Reason
 from vgpumgr.wire.resources import Placement
 from vgpumgr_api.db.database import now
@@ -51,7 +51,8 @@ SHAPES = 256
 class Shape:
     """What of a claim the text of a statement depends on. `labels`: how many are selected.
 
-    `whole`: it counts its share whatever the ratio of the GPU. `latency`: it is of that band.
+    `whole`: it counts its share whatever the ratio of the GPU. `latency`: it is of that band. `process`: it is for
+    processes, so that no mdev type is needed.
     """
 
     whole: bool
@@ -60,6 +61,7 @@ class Shape:
     on_host: bool
     labels: int
     ties: TiesShape
+    process: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +84,7 @@ class Wanted:
     policy: Policy = Policy.BEST_EFFORT
     reserve_period_us: int | None = None
     discreet: bool = False
+    workload: Workload = Workload.VM
 
     @property
     def shape(self) -> Shape:
@@ -92,6 +95,7 @@ class Wanted:
             on_host=self.host_id is not None,
             labels=len(self.selector),
             ties=self.ties.shape,
+            process=self.workload is Workload.PROCESS,
         )
 
 
@@ -140,6 +144,7 @@ DETAILS = {
     "host.other": "on another host than the one that is required",
     "labels.other": "they or their host lack a label that is selected",
     "policy.other": "shared by another policy than the one that is required",
+    "workload.other": "set aside for processes where a VM is claimed for, or for VMs where processes are",
     "affinity.apart": "not where the tenant's slices of this affinity are",
     "anti_affinity.taken": "where the tenant has a slice of this anti-affinity",
     "host.fenced": "their host was declared dead; re-enrol it when it is back",
@@ -187,8 +192,17 @@ def counted(shape: Shape) -> ColumnElement[int]:
     return (SHARE * PERMILLE + Gpu.fair_ratio_permille - 1) // Gpu.fair_ratio_permille
 
 
-def type_mem_bytes() -> ScalarSelect[int]:
-    """Memory of the smallest type that is large enough, NULL if none is."""
+def serves(shape: Shape) -> ColumnElement[bool]:
+    """Whether a GPU is for such claims as its host's settings say."""
+    return Gpu.backend == BROKER if shape.process else Gpu.backend != BROKER
+
+
+def type_mem_bytes(shape: Shape) -> ColumnElement[int]:
+    """Memory of the smallest type that is large enough, NULL if none is; processes take what they ask for."""
+    return MEM if shape.process else _type_mem_bytes()
+
+
+def _type_mem_bytes() -> ScalarSelect[int]:
     return (
         select(func.min(GpuType.mem_bytes))
         .where(GpuType.gpu_id == Gpu.id, GpuType.mem_bytes >= MEM)
@@ -251,7 +265,7 @@ def obstacles(shape: Shape) -> Mapping[str, ColumnElement[bool]]:
         found["labels.other"] = or_(*(_lacks(key, value) for key, value in _selected(shape)))
     return (
         found
-        | {"policy.other": Gpu.policy != literal(shape.policy.value, String())}
+        | {"policy.other": Gpu.policy != literal(shape.policy.value, String()), "workload.other": ~serves(shape)}
         | shape.ties.obstacles()
         | {
             "host.fenced": Host.fenced_at.is_not(None),
@@ -268,16 +282,21 @@ def obstacles(shape: Shape) -> Mapping[str, ColumnElement[bool]]:
             # Reports do not say on which GPU a slice is, so that each of the host may have less free than is counted.
             "gpu.unknown_slices": HostReport.unknown_slices > 0,
             "gpu.absent": ~Gpu.present,
-            "type.none": ~exists().where(GpuType.gpu_id == Gpu.id, GpuType.mem_bytes >= MEM).correlate(Gpu),
+            **({} if shape.process else {"type.none": _no_type()}),
             **unlike(shape),
             "share.full": ~share_free(shape),
             **({"reserve.full": ~reserve_free(shape)} if shape.latency else {}),
             # No type has less, so that those are looked for only where there is as much.
             "memory.full": or_(
-                Gpu.mem_used + MEM > Gpu.mem_bytes, Gpu.mem_used + func.coalesce(type_mem_bytes(), 0) > Gpu.mem_bytes
+                Gpu.mem_used + MEM > Gpu.mem_bytes,
+                Gpu.mem_used + func.coalesce(type_mem_bytes(shape), 0) > Gpu.mem_bytes,
             ),
         }
     )
+
+
+def _no_type() -> ColumnElement[bool]:
+    return ~exists().where(GpuType.gpu_id == Gpu.id, GpuType.mem_bytes >= MEM).correlate(Gpu)
 
 
 def census(
@@ -378,7 +397,8 @@ def _lacks(key: BindParameter[str], value: BindParameter[str]) -> ColumnElement[
 
 def known_anywhere(shape: Shape) -> Iterator[ColumnElement[bool]]:
     """Whether any GPU has a type so large, and whether any GPU or host has each label; the same for all GPUs."""
-    yield exists().where(GpuType.mem_bytes >= MEM).correlate(None)
+    if not shape.process:
+        yield exists().where(GpuType.mem_bytes >= MEM).correlate(None)
     for key, value in _selected(shape):
         yield or_(
             exists().where(HostLabel.key == key, HostLabel.value == value).correlate(None),

@@ -7,10 +7,10 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, Select, Update, or_, select, update
+from sqlalchemy import ColumnElement, Row, Select, String, Update, literal, or_, select, update
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.common import PERMILLE, Policy
+from vgpumgr.wire.common import PERMILLE, PROCESS_TYPE, Policy
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import Placement
 from vgpumgr_api.db.database import TryAgain
@@ -189,6 +189,28 @@ def _for_new_vm(shape: Shape, placement: Placement) -> Update:
 
 def _charged(chosen: Select[UUID], shape: Shape) -> Update:
     """Charges the GPU that a statement chooses and locks."""
+    mdev_type, mem_bytes = _type(shape)
+    return spelled_out(
+        update(Gpu)
+        .where(Gpu.id == chosen.correlate(None).scalar_subquery())
+        .values(
+            share_used=Gpu.share_used + counted(shape),
+            mem_used=Gpu.mem_used + type_mem_bytes(shape),
+            **({"reserved_permille": Gpu.reserved_permille + reserved(shape)} if shape.latency else {}),
+        )
+        .returning(
+            *SHOWN,
+            Gpu.fair_ratio_permille,
+            mdev_type.label("mdev_type"),
+            mem_bytes.label("type_mem_bytes"),
+        )
+    )
+
+
+def _type(shape: Shape) -> tuple[ColumnElement[str], ColumnElement[int]]:
+    """The mdev type that is taken, and its memory."""
+    if shape.process:
+        return literal(PROCESS_TYPE, String()), MEM
     kind = (
         select(GpuType)
         .where(GpuType.gpu_id == Gpu.id, GpuType.mem_bytes >= MEM)
@@ -196,20 +218,9 @@ def _charged(chosen: Select[UUID], shape: Shape) -> Update:
         .limit(1)
         .correlate(Gpu)
     )
-    return spelled_out(
-        update(Gpu)
-        .where(Gpu.id == chosen.correlate(None).scalar_subquery())
-        .values(
-            share_used=Gpu.share_used + counted(shape),
-            mem_used=Gpu.mem_used + type_mem_bytes(),
-            **({"reserved_permille": Gpu.reserved_permille + reserved(shape)} if shape.latency else {}),
-        )
-        .returning(
-            *SHOWN,
-            Gpu.fair_ratio_permille,
-            kind.with_only_columns(GpuType.mdev_type).scalar_subquery().label("mdev_type"),
-            kind.with_only_columns(GpuType.mem_bytes).scalar_subquery().label("type_mem_bytes"),
-        )
+    return (
+        kind.with_only_columns(GpuType.mdev_type).scalar_subquery(),
+        kind.with_only_columns(GpuType.mem_bytes).scalar_subquery(),
     )
 
 

@@ -20,6 +20,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, false, func, select
 from sqlalchemy.orm import Session
 
+from vgpumgr.wire.common import Workload
 from vgpumgr.wire.fleet import ReportedSlice
 from vgpumgr.wire.resources import SliceState
 from vgpumgr_api.db.database import now
@@ -58,10 +59,14 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """What is known of a slice before a report is taken in. `place` None: nothing but its claim."""
+    """What is known of a slice before a report is taken in. `place` None: nothing but its claim.
+
+    `rests`: it stays prepared for as long as it likes. Processes come and go; a VM that has its device opens it.
+    """
 
     claimed: bool
     place: Place | None
+    rests: bool = False
 
 
 def state_of_row() -> ColumnElement[str]:
@@ -72,18 +77,25 @@ def state_of_row() -> ColumnElement[str]:
 def standings(session: Session, host_id: UUID) -> dict[UUID, Standing]:
     """Returns all slices of a host."""
     rows = session.execute(
-        select(Slice.id, Slice.state, SliceProgress)
+        select(Slice.id, Slice.state, SliceProgress, Slice.workload)
         .join(Gpu, Gpu.id == Slice.gpu_id)
         .outerjoin(SliceProgress, SliceProgress.slice_id == Slice.id)
         .where(Gpu.host_id == host_id)
     )
-    return {row[0]: Standing(claimed=row[1] == SliceState.CLAIMED.value, place=_place(row[2])) for row in rows}
+    return {
+        row[0]: Standing(claimed=row[1] == SliceState.CLAIMED.value, place=_place(row[2]), rests=_rests(row[3]))
+        for row in rows
+    }
 
 
-def heard(place: Place | None, said: ReportedSlice) -> Place:
+def _rests(workload: str) -> bool:
+    return workload == Workload.PROCESS.value
+
+
+def heard(place: Place | None, said: ReportedSlice, *, rests: bool = False) -> Place:
     """Returns where a claimed slice is, after what its host has said of it. Pure.
 
-    A deadline that has passed is forgotten only once the slice has got on.
+    A deadline that has passed is forgotten only once the slice has got on. `rests`: see `Standing`.
     """
     error = printable(said.error)[:200]
     if said.present and said.open:
@@ -93,7 +105,7 @@ def heard(place: Place | None, said: ReportedSlice) -> Place:
     if said.present:
         if place is not None and place.reason == PREPARED_DEADLINE:
             return place
-        return Place(SliceState.PREPARED, timed=True)
+        return Place(SliceState.PREPARED, timed=not rests)
     if place is None:
         return Place(SliceState.CLAIMED, timed=True)
     if place.state is SliceState.CLAIMED or place.reason == CLAIMED_DEADLINE:
@@ -109,13 +121,18 @@ def follow(session: Session, actor: Actor, before: dict[UUID, Standing], said: S
     moved = {
         one.id: one
         for one in said
-        if one.id in before and before[one.id].claimed and heard(before[one.id].place, one) != before[one.id].place
+        if one.id in before and before[one.id].claimed and _heard(before[one.id], one) != before[one.id].place
     }
     ids = sorted(moved)
     for start in range(0, len(ids), BATCH):
         for claim, tenant in claims_held(session, Slice.id.in_(ids[start : start + BATCH])):
             row = locked(session, claim)
-            move(session, actor, claim, tenant, row, heard(_place(row), moved[claim.id]))
+            to = heard(_place(row), moved[claim.id], rests=_rests(claim.workload))
+            move(session, actor, claim, tenant, row, to)
+
+
+def _heard(before: Standing, said: ReportedSlice) -> Place:
+    return heard(before.place, said, rests=before.rests)
 
 
 def claims_held(session: Session, *conditions: ColumnElement[bool]) -> list[tuple[Slice, Tenant]]:

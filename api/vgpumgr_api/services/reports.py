@@ -183,6 +183,7 @@ def _observe_slices(session: Session, here: Collection[UUID], report: Report) ->
                 "executor_pause_s": one.executor.pause_s,
                 "executor_memory_used_bytes": one.executor.memory_used_bytes,
                 "executor_memory_bytes": one.executor.memory_bytes,
+                "enforced_by": printable(one.enforced_by),
                 "reported_at": now(session),
             }
             for one in report.slices

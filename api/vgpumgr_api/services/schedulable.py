@@ -7,9 +7,10 @@ claims lock the other way around. So it is a hint that follows some time later, 
 of a GPU again, and a claim that finds no place among these looks at the others.
 """
 
-from sqlalchemy import and_, false, func, select, update
+from sqlalchemy import and_, case, false, func, select, update
 from sqlalchemy.orm import Session
 
+from vgpumgr.wire.common import BROKER
 from vgpumgr_api.db.models import Gpu, GpuType, Host
 from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.db.statements import among, change, table_of
@@ -33,7 +34,10 @@ def follow(session: Session) -> bool:
     wrong = obstacles(_ANY.shape)
     schedulable = and_(
         Gpu.present,
-        func.coalesce(Gpu.mem_used + smallest.c.mem_bytes <= Gpu.mem_bytes, false()),
+        case(
+            (Gpu.backend == BROKER, Gpu.mem_used < Gpu.mem_bytes),
+            else_=func.coalesce(Gpu.mem_used + smallest.c.mem_bytes <= Gpu.mem_bytes, false()),
+        ),
         *(~wrong[reason] for reason in OF_HOST),
     )
     # All of them: with a LIMIT PostgreSQL expects many, and looks at one GPU after the other until it has so many.

@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy import Row, Select, select
 from sqlalchemy.orm import Bundle, aliased
 
-from vgpumgr.wire.common import Band, ExecutorState, Mode, Policy
+from vgpumgr.wire.common import Band, ExecutorState, Mode, Policy, Workload
 from vgpumgr.wire.resources import Enforcement, Level, Observation, ObservedExecutor, Slice, SliceState, SliceTie
 from vgpumgr_api.db import models
 from vgpumgr_api.db.observations import SliceObservation
@@ -33,7 +33,7 @@ _SLICE: Bundle[Any] = Bundle(
     *(_slice.id, _slice.generation, _slice.created_at, _slice.state, _slice.vm_uuid, _slice.mdev_type),
     *(_slice.mode, _slice.band, _slice.share_permille, _slice.mem_bytes, _slice.fair_ratio_permille),
     *(_slice.affinity, _slice.affinity_level, _slice.anti_affinity, _slice.anti_affinity_level),
-    _slice.reserve_period_us,
+    *(_slice.reserve_period_us, _slice.workload),
 )
 _GPU: Bundle[Any] = Bundle(
     "gpu",
@@ -46,7 +46,7 @@ _OBSERVED: Bundle[Any] = Bundle(
     *(SliceObservation.run_ns, SliceObservation.items, SliceObservation.reported_at),
     *(SliceObservation.executor_state, SliceObservation.executor_restarts, SliceObservation.executor_reason),
     *(SliceObservation.executor_pause_s, SliceObservation.executor_memory_used_bytes),
-    SliceObservation.executor_memory_bytes,
+    *(SliceObservation.executor_memory_bytes, SliceObservation.enforced_by),
 )
 _PROGRESS: Bundle[Any] = Bundle(
     "progress", *(SliceProgress.state, SliceProgress.since, SliceProgress.reason, SliceProgress.detail)
@@ -213,6 +213,7 @@ def answer(seen: View) -> Slice:
         anti_affinity=tie(claim.anti_affinity, claim.anti_affinity_level),
         band=Band(claim.band),
         reserve_period_us=claim.reserve_period_us,
+        workload=Workload(claim.workload),
         enforcement=Enforcement(
             requested_permille=seen.permille,
             applied_permille=observed.applied_permille if observed else None,
@@ -220,7 +221,7 @@ def answer(seen: View) -> Slice:
             granularity_us=gpu.max_chunk_us,
             scope=means.scope,
             semantics="cap" if claim.mode == Mode.STRICT.value else "weight",
-            enforced_by=means.enforced_by,
+            enforced_by=(observed.enforced_by if observed else "") or means.enforced_by,
             mem_enforced_by=means.mem_enforced_by,
             policy=Policy(gpu.policy),
         ),

@@ -89,6 +89,7 @@ CHANGED = (
     "UPDATE gpus SET policy = 'equal_share', places = 4, reserve_limit_permille = 900",
     "UPDATE gpus SET reported_mem_bytes = 1, reported_reserve_limit_permille = 800",
     "UPDATE slice_observations SET executor_pause_s = 4, executor_memory_used_bytes = 5, executor_memory_bytes = 6",
+    "UPDATE slice_observations SET enforced_by = 'firmware'",
     "UPDATE profiles SET executor_memory_max_bytes = 1, executor_tasks_max = 2, executor_cpu_max_permille = 3",
     "UPDATE profiles SET window_bytes = 33554432",
     "UPDATE gpus SET switch_cost_us = 130, uuid = 'GPU-1', serial = '11', pci_ids = '10de:2330'",
@@ -242,6 +243,12 @@ LOSSES = {
         why="quotas of one band; set those",
         change=("UPDATE quotas SET band = 'fair'",),
         undo=("UPDATE quotas SET band = NULL",),
+    ),
+    "claim for processes": Loss(
+        below="0025",
+        why="claims for processes; delete",
+        change=("UPDATE slices SET workload = 'process'",),
+        undo=("UPDATE slices SET workload = 'vm'",),
     ),
     "reservation with affinity": Loss(
         below="0012",

@@ -18,6 +18,7 @@ from vgpumgr.wire.common import (
     PciAddress,
     Policy,
     Request,
+    Workload,
 )
 
 
@@ -53,6 +54,8 @@ class Gpu(Answer):
     `driver`: which its function is bound to, "" if that is not known. `adopted`: that is its vendor's driver, and our
     module shares the GPU all the same.
 
+    `workload`: for which claims it is. One for processes has no `types`, since their memory needs no class.
+
     `switch_cost_us`: what it costs that another tenant works, as `vgpumgr host probe-gpu` measured it on the host; 0 if
     it did not. `timeslice_min_us` is what the kernel or that takes for the least; a tenant whose quota says less has
     this.
@@ -83,5 +86,6 @@ class Gpu(Answer):
     reserve_limit_permille: int = 0
     used_reserve_permille: int = 0
     used_window_bytes: int = 0
+    workload: Workload = Workload.VM
     labels: dict[str, str] = Field(default_factory=dict)
     generation: Generation = 1

@@ -23,6 +23,7 @@ from vgpumgr.wire.common import (
     Policy,
     Request,
     Share,
+    Workload,
 )
 from vgpumgr.wire.problem import Reason
 
@@ -82,6 +83,9 @@ class SliceCreate(Request):
     `selector`: only on GPUs with all of these labels, their own or their host's. `affinity`: together with the tenant's
     other slices of that affinity; `anti_affinity`: never together with those of that anti-affinity. `reservation`: on
     one of its places, whose affinity and anti-affinity the slice then has.
+
+    `workload` process: for programs of the host, on a GPU that its host sets aside for those. It has no `vm_uuid`, and
+    no reservation has places for it.
     """
 
     tenant: Name
@@ -93,6 +97,7 @@ class SliceCreate(Request):
     affinity: Tie | None = None
     anti_affinity: Tie | None = None
     reservation: Annotated[UUID, Field(strict=False)] | None = None
+    workload: Annotated[Workload, Field(strict=False)] = Workload.VM
 
 
 BATCH_MAX = 256
@@ -129,7 +134,8 @@ class Enforcement(Answer):
     `scope`, `enforced_by` and `mem_enforced_by` come of what serves its GPU on its host, and are empty where nobody
     knows that: whether each tenant has a timeslice of its own (tenant, gpu), and who sees to time and to memory
     (kernel, executor, kernel+gate, firmware, cooperative). `executor`: a process of the host that a tenant who took it
-    over could make late; `kernel+gate`: one that is stopped when it is.
+    over could make late; `kernel+gate`: one that is stopped when it is. For workload process its host says who sees to
+    time (firmware: weights; firmware+gate: weights and cap; broker+gate), and the `fence` sees to memory.
     """
 
     requested_permille: int
@@ -176,6 +182,9 @@ class Slice(Answer):
     `state_since`: when it came to its state. `state_reason`, a frozen code, and `state_detail` say why it is `failed`
     or `orphaned`, or that its GPU is absent (`gpu.absent`). The latter also says what its host finds wrong with one
     that is `attached`. `reserve_period_us`: the longest that its work waits for its share, in the latency band.
+
+    With `workload` process it is no device: `id` names the socket on its host by which programs start. It is `prepared`
+    while its broker takes programs and `attached` while there are some, and `mdev_type` is `process`.
     """
 
     id: UUID
@@ -199,6 +208,7 @@ class Slice(Answer):
     reserve_period_us: int | None = None
     enforcement: Enforcement
     observed: Observation | None
+    workload: Workload = Workload.VM
     generation: Generation
     created_at: Instant
 

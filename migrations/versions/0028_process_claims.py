@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims for processes of a host, and who enforces their shares. All that were there before are for VMs."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0028"
+down_revision = "0025"
+branch_labels = None
+depends_on = None
+
+WORKLOAD = "VARCHAR(16) DEFAULT 'vm' NOT NULL CONSTRAINT ck_slices_workload CHECK (workload IN ('vm', 'process'))"
+
+
+def upgrade() -> None:
+    op.execute(f"ALTER TABLE slices ADD COLUMN workload {WORKLOAD}")
+    op.execute("ALTER TABLE slice_observations ADD COLUMN enforced_by VARCHAR(32) DEFAULT '' NOT NULL")
+
+
+def downgrade() -> None:
+    """Refused while there are claims for processes: the release before would look for their devices."""
+    if op.get_bind().scalar(sa.text("SELECT 1 FROM slices WHERE workload <> 'vm' LIMIT 1")):
+        raise RuntimeError("there are claims for processes; delete those, and wait until their hosts confirm that")
+    op.execute("ALTER TABLE slice_observations DROP COLUMN enforced_by")
+    op.execute("ALTER TABLE slices DROP COLUMN workload")
