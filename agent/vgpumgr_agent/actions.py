@@ -17,9 +17,11 @@ from vgpumgr_agent.helper.protocol import Code
 from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.reconcile import (
     Action,
+    AdmitProcesses,
     ApplySlice,
     BindGpu,
     ConfigureGroup,
+    DismissProcesses,
     ForgetGroup,
     HaltExecutor,
     RemoveSlice,
@@ -70,16 +72,23 @@ class Actions:
         """Do all that can be done. UnavailableError when nobody answers any more."""
         outcome = Outcome()
         for action in actions:
-            try:
-                with self._acting:
-                    outcome.done += self._act(action)
-                faults.point("reconcile.acted")
-            except Refused as error:
-                if isinstance(action, StartExecutor) and error.code == Code.EXECUTOR_FAILED:
-                    self._executions.failed(action.uuid, error.reason)
-                _note(outcome, action, error)
-            notify(watchdog=True)  # each may take seconds, and there may be many
+            self._try(action, outcome)
         return outcome
+
+    def _try(self, action: Action, outcome: Outcome) -> None:
+        try:
+            with self._acting:
+                outcome.done += self._act(action)
+            faults.point("reconcile.acted")
+        except Refused as error:
+            if isinstance(action, StartExecutor) and error.code == Code.EXECUTOR_FAILED:
+                self._executions.failed(action.uuid, error.reason)
+            if isinstance(action, AdmitProcesses) and error.code == Code.BROKER_REFUSED and len(action.claims) > 1:
+                for claim in action.claims:  # one of them keeps the others out
+                    self._try(AdmitProcesses((claim,)), outcome)
+                return
+            _note(outcome, action, error)
+        notify(watchdog=True)  # each may take seconds, and there may be many
 
     def _act(self, action: Action) -> bool:
         match action:
@@ -111,6 +120,18 @@ class Actions:
             case HaltExecutor(uuid):
                 self._backend.halt(uuid)
                 log.info("slice %s: its executor, which it left, was ended", uuid)
+            case AdmitProcesses(claims):
+                if not self._backend.admit(claims):
+                    return False
+                for claim in claims:
+                    log.info("claim %s: programs may start on GPU %s", claim.id, claim.gpu)
+            case DismissProcesses(uuid, why):
+                if not self._still(uuid, why):
+                    return False
+                # What it obtained last goes with it.
+                self._meter.watch(self._backend.observe)
+                self._backend.dismiss(uuid)
+                log.info("claim %s: programs may not start any more: %s", uuid, why)
             case RemoveSlice(uuid, why):
                 if not self._still(uuid, why):
                     return False
@@ -139,6 +160,10 @@ def _note(outcome: Outcome, action: Action, error: Refused) -> None:
             outcome.refusals.append(f"tenant {key[1]} on GPU {key[0]}: not forgotten: {error.reason}")
         case ApplySlice(claim):
             outcome.slices[claim.id] = error.reason
+        case AdmitProcesses(claims):
+            outcome.slices |= {claim.id: f"{error.code}: {error.reason}" for claim in claims}
+        case DismissProcesses(uuid, _):
+            outcome.slices[uuid] = f"{error.code}: {error.reason}"
         case RenewPermit(uuid):
             if error.code not in _GONE:
                 outcome.slices[uuid] = f"its permit was not renewed: {error.reason}"

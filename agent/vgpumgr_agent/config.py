@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vgpumgr.control import executor_settings
+from vgpumgr.control.executor_settings import HostSettings
 from vgpumgr_agent.helper.protocol import SOCKET_PATH
 
 PATH = Path("/etc/vgpumgr/agent.toml")
@@ -28,8 +29,8 @@ class Config(BaseModel):
 
     `report_interval_s`: how often everything is compared when nothing happens, the API hears that this host lives, and
     systemd's watchdog that we do. `counters_interval_s`: how often the API is told counters that move. `metrics_file`:
-    where Prometheus' node exporter looks for text; none is written without. `executor`, `gpus`: not for the agent, see
-    `vgpumgr.control.executor_settings`; here they are only checked.
+    where Prometheus' node exporter looks for text; none is written without. `executor`, `gpus`: see
+    `vgpumgr.control.executor_settings`; of these the agent only asks which GPUs are for processes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,8 +49,12 @@ class Config(BaseModel):
 
     @model_validator(mode="after")
     def _check_executors(self) -> Self:
-        executor_settings.parse({"executor": self.executor, "gpus": self.gpus})
+        self.host_settings()
         return self
+
+    def host_settings(self) -> HostSettings:
+        """Return what `executor` and `gpus` say. ValueError."""
+        return executor_settings.parse({"executor": self.executor, "gpus": self.gpus})
 
 
 def load(path: Path = PATH) -> Config:

@@ -28,6 +28,8 @@ HELPER_POINTS = (
 )
 EXECUTOR_POINTS = ("execute.launched", "execute.started")
 """Of the helper, where the GPU's engine lends; the former without systemd only."""
+BROKER_POINTS = ("broker.written", "broker.applied")
+"""Of the helper, where a GPU is set aside for processes."""
 AGENT_POINTS = (
     "enroll.answered",
     "enroll.stored",
@@ -48,7 +50,7 @@ AGENT_POINTS = (
 CERTIFICATE_POINTS = ("renew.answered", "renew.stored")
 """Of the agent, where the API gives certificates."""
 
-POINTS = HELPER_POINTS + EXECUTOR_POINTS + AGENT_POINTS + CERTIFICATE_POINTS
+POINTS = HELPER_POINTS + EXECUTOR_POINTS + BROKER_POINTS + AGENT_POINTS + CERTIFICATE_POINTS
 
 
 def point(name: str) -> None:

@@ -2,10 +2,10 @@
 """What the agent answers to libvirt's hook: which VM may start with which slices.
 
 Authority is the claim and the VM's UUID, nothing that domain XML says. Codes of a refusal: claim.missing,
-claim.deleted, claim.other_vm, claim.unbound, lease.expired, group.missing, host.copied, host.fenced, host.maintenance,
-host.unconfirmed, gpu.absent, gpu.unknown_slices, host.not_ready, host.busy, agent.timeout, those of the API when it
-refuses to bind, and those of the helper and the kernel, as capacity.none, host.unwritable, slice.open or
-executor.failed.
+claim.deleted, claim.other_vm, claim.processes, claim.unbound, lease.expired, group.missing, host.copied, host.fenced,
+host.maintenance, host.unconfirmed, gpu.absent, gpu.unknown_slices, host.not_ready, host.busy, agent.timeout, those of
+the API when it refuses to bind, and those of the helper and the kernel, as capacity.none, host.unwritable, slice.open
+or executor.failed.
 """
 
 import logging
@@ -26,6 +26,7 @@ from vgpumgr_agent.backends import Observed, SliceBackend
 from vgpumgr_agent.helper.protocol import Code
 from vgpumgr_agent.hookproto import PREPARE_LIMIT_S
 from vgpumgr_agent.permits import Permits
+from vgpumgr_agent.places import is_for_processes
 from vgpumgr_agent.placing import called
 from vgpumgr_agent.refused import Refused, UnavailableError
 from vgpumgr_agent.released import Released
@@ -235,6 +236,8 @@ class Hooks:
             raise Refused("claim.deleted", f"slice {uuid} was deleted; take it out of the domain")
         if claim is None:
             raise Refused("claim.missing", f"no claim for slice {uuid} on this host; claim it, or take it out")
+        if is_for_processes(claim):
+            raise Refused("claim.processes", f"{uuid} is claimed for processes; claim a slice for this VM")
         if claim.vm_uuid not in (None, vm_uuid):
             raise Refused("claim.other_vm", f"slice {uuid} is claimed for another VM; claim one for this VM")
         self._require_unfenced(uuid)

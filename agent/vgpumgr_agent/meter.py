@@ -81,10 +81,12 @@ NOTHING = Used()
 
 def sampled(observed: Observed, moment: Moment) -> Sample:
     """Return what of an observation is counted."""
+    engines = {gpu.address: gpu.wall_ns for gpu in observed.gpus.values()}
+    engines |= {broker.gpu: broker.wall_ns for broker in observed.brokers.values() if broker.running}
     return Sample(
         boot_id=str(observed.boot_id),
         moment=moment,
-        engines={gpu.address: gpu.wall_ns for gpu in observed.gpus.values()},
+        engines=engines,
         groups={
             key: GroupSample(
                 generation=group.generation,
@@ -97,7 +99,7 @@ def sampled(observed: Observed, moment: Moment) -> Sample:
                 id=group.id,
             )
             for key, group in observed.groups.items()
-            if group.configured and key[0] in observed.gpus
+            if group.configured and key[0] in engines
         },
     )
 

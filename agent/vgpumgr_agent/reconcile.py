@@ -34,6 +34,8 @@ class Why(StrEnum):
     IDLE = "idle"
     STALE_RECORD = "stale record"
     ORPHAN = "orphan"
+    MOVED = "on another GPU"
+    WITHHELD = "withheld"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +103,34 @@ class HaltExecutor:
     uuid: UUID
 
 
+@dataclass(frozen=True)
+class AdmitProcesses:
+    """Have places for claims for processes of one GPU, on their terms."""
+
+    claims: tuple[DesiredSlice, ...]
+
+
+@dataclass(frozen=True)
+class DismissProcesses:
+    """Take a place away, and its programs with it."""
+
+    uuid: UUID
+    why: Why
+
+
 _NONE = Orphans()
-Action = BindGpu | ConfigureGroup | ForgetGroup | ApplySlice | RenewPermit | RemoveSlice | StartExecutor | HaltExecutor
+Action = (
+    BindGpu
+    | ConfigureGroup
+    | ForgetGroup
+    | ApplySlice
+    | RenewPermit
+    | RemoveSlice
+    | StartExecutor
+    | HaltExecutor
+    | AdmitProcesses
+    | DismissProcesses
+)
 
 RENEW_BELOW_S = 75
 """When a permit is renewed. It lasts 120 s, and the agent looks every 30 s at the latest."""
@@ -133,7 +161,7 @@ def plan(
         *(StartExecutor(uuid) for uuid in sorted(executed & lacking(wanted, observed, released=released).keys())),
         *(HaltExecutor(uuid) for uuid in sorted(_left_over(observed))),
         *(RemoveSlice(uuid, Why.STALE_RECORD) for uuid in sorted(observed.stale_records - observed.removing)),
-        *(RemoveSlice(uuid, Why.ORPHAN) for uuid in sorted(overdue.slices & nobodys.slices)),
+        *(RemoveSlice(uuid, Why.ORPHAN) for uuid in sorted(overdue.slices & nobodys.slices & observed.slices.keys())),
         *_forgotten(wanted, observed),
         *(ForgetGroup(key) for key in sorted(overdue.groups & nobodys.groups)),
     ]
@@ -169,7 +197,8 @@ def orphans(wanted: Wanted, observed: Observed) -> Orphans:
             uuid
             for uuid, found in observed.slices.items()
             if found.recorded and not found.open and not found.permit_s and uuid not in known | observed.removing
-        ),
+        )
+        | frozenset(uuid for uuid, place in observed.places.items() if not place.programs and uuid not in known),
         groups=frozenset(key for key in _unused(wanted, observed) - wanted.doomed if key[0] in ours),
     )
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from vgpumgr import __version__
 from vgpumgr.wire.common import PERMILLE, ExecutorState, Policy
 from vgpumgr.wire.fleet import Report, ReportedExecutor, ReportedGpu, ReportedGroup, ReportedSlice, ReportedType
-from vgpumgr_agent import documents
+from vgpumgr_agent import documents, places
 from vgpumgr_agent.backends import Observed, ObservedGpu, ObservedGroup, ObservedSlice
 from vgpumgr_agent.documents import Kept
 from vgpumgr_agent.executions import Standing
@@ -113,6 +113,7 @@ def _gpu(gpu: ObservedGpu) -> ReportedGpu:
 
 def _group(group: ObservedGroup, observed: Observed) -> ReportedGroup:
     gpu = observed.gpus.get(group.gpu)
+    wall_ns, idle_ns = (gpu.wall_ns, gpu.idle_ns) if gpu else _of_broker(group.gpu, observed)
     return ReportedGroup(
         gpu=group.gpu,
         tenant=group.tenant,
@@ -125,9 +126,16 @@ def _group(group: ObservedGroup, observed: Observed) -> ReportedGroup:
         longest_run_ns=group.longest_run_ns,
         throttled_ns=group.throttled_ns,
         switches=group.switches,
-        wall_ns=gpu.wall_ns if gpu else 0,
-        idle_ns=gpu.idle_ns if gpu else 0,
+        wall_ns=wall_ns,
+        idle_ns=idle_ns,
     )
+
+
+def _of_broker(gpu: str, observed: Observed) -> tuple[int, int]:
+    """For how long a broker has run, and what of that nobody was charged for."""
+    broker = observed.brokers.get(gpu)
+    wall_ns = broker.wall_ns if broker else 0
+    return wall_ns, max(0, wall_ns - sum(each.run_ns for key, each in observed.groups.items() if key[0] == gpu))
 
 
 def _slices(
@@ -135,7 +143,7 @@ def _slices(
 ) -> list[ReportedSlice]:
     generations = {claim.slice.id: claim.slice.generation for claim in kept.claims} if kept else {}
     generations |= {tombstone.id: tombstone.generation for tombstone in kept.tombstones} if kept else {}
-    ours = {uuid for uuid, found in observed.slices.items() if found.recorded}
+    ours = {uuid for uuid, found in observed.slices.items() if found.recorded} | observed.places.keys()
     said = [
         _slice(uuid, generations.get(uuid, 0), observed, errors.get(uuid, ""))
         for uuid in sorted(generations.keys() | ours)
@@ -162,6 +170,9 @@ def _executor(standing: Standing | None) -> ReportedExecutor:
 
 def _slice(uuid: UUID, generation: int, observed: Observed, error: str) -> ReportedSlice:
     found = observed.slices.get(uuid)
+    if found is None and uuid in observed.places:
+        place = observed.places[uuid]
+        return places.reported(place, observed, generation=generation, error=error[:_ERROR_CHARACTERS])
     if found is None:
         return ReportedSlice(
             id=uuid,

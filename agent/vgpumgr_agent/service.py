@@ -19,7 +19,7 @@ from vgpumgr.control.listed import Unusable, unusable
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.notify import notify
 from vgpumgr.wire.common import TIMESLICE_US_MAX
-from vgpumgr_agent import documents, faults, kernel_events, metrics, placing, report, udev
+from vgpumgr_agent import documents, faults, kernel_events, metrics, places, placing, report, udev
 from vgpumgr_agent.actions import Actions, Outcome
 from vgpumgr_agent.api import Api
 from vgpumgr_agent.attempts import Attempts
@@ -118,6 +118,8 @@ class Agent:
         self._seq = 0
         self._gpus: Sequence[ObservedGpu] = ()
         self._unshared: Sequence[ObservedGpu] = ()
+        self._for_processes = config.host_settings().for_processes()
+        self._aside: places.Aside = {}
         self._unusable: Sequence[Unusable] = ()
         self._problems: frozenset[str] = frozenset()
         self._unwritten = ""
@@ -202,7 +204,10 @@ class Agent:
         cards = placing.cards_of(observed, others)
         self._store.see(cards)
         gpus = {address: self._measured(gpu, cards[address]) for address, gpu in observed.gpus.items()}
-        self._unshared = [replace(gpu, **asdict(cards[gpu.address])) for gpu in others if gpu.address not in gpus]
+        unshared = [replace(gpu, **asdict(cards[gpu.address])) for gpu in others if gpu.address not in gpus]
+        aside = places.set_aside(unshared, gpus, self._for_processes)
+        self._aside = {address: self._measured(gpu, cards[address]) for address, gpu in aside.items()}
+        self._unshared = [self._aside.get(gpu.address, gpu) for gpu in unshared]
         return replace(observed, gpus=gpus)
 
     def _measured(self, gpu: ObservedGpu, card: Card) -> ObservedGpu:
@@ -232,7 +237,9 @@ class Agent:
         self._gpus = list(observed.gpus.values())
         self._watch_executors(observed)
         self._prove(kept, observed)
-        absent = placing.absent(kept.wanted().slices, self._store.cards) if kept else []
+        wanted = kept.wanted() if kept else Wanted()
+        absent = placing.absent(wanted.slices, self._store.cards)
+        absent += places.troubles(self._aside, observed.gpus, self._for_processes)
         copied = [COPIED] if self._store.copied else []
         total.refusals = [*copied, *refusals, *absent, *total.refusals, *_unclaimed(kept, observed)]
         self._note([*total.refusals, *(f"slice {uuid}: {error}" for uuid, error in total.slices.items())])
@@ -246,11 +253,12 @@ class Agent:
                 refusals=total.refusals,
                 errors={
                     **_not_executed(self._executors),
+                    **places.errors(wanted, observed, gpus=frozenset(self._aside)),
                     **self.hooks.failed(),
                     **_in_use(kept, observed),
                     **total.slices,
                 },
-                executors=self._executors,
+                executors={**self._executors, **places.standings(observed)},
                 agent_epoch=self._store.agent_epoch,
                 seq=self._seq,
             )
@@ -263,7 +271,10 @@ class Agent:
 
     def _prove(self, kept: Kept | None, observed: Observed) -> None:
         if kept is not None:
-            self._store.prove(kept, {gpu: observed.taken(gpu) for gpu in observed.gpus})
+            self._store.prove(kept, {gpu: observed.taken(gpu) for gpu in [*observed.gpus, *self._aside]})
+            doubted = [claim.slice for claim in kept.claims if claim.unproven and places.is_for_processes(claim.slice)]
+            if not all(self._store.unproven(claim.id) for claim in doubted):
+                self.wake()  # nobody else asks for their places
 
     def _plan(self, kept: Kept | None, observed: Observed) -> list[Action]:
         released = self._released.all()
@@ -273,7 +284,11 @@ class Agent:
         wanted = kept.wanted()
         overdue = self._grace.overdue(orphans(wanted, observed) if self._store.fresh() else Orphans())
         executed = self._executions.due(lacking(wanted, observed, released=released))
-        return plan(wanted, observed, released=released, overdue=overdue, executed=executed)
+        leased = frozenset(claim.id for claim in wanted.slices if self._store.lease_left_s(claim.id))
+        return [
+            *plan(wanted, observed, released=released, overdue=overdue, executed=executed),
+            *places.plan(kept, observed, gpus=frozenset(self._aside), leased=leased, overdue=overdue),
+        ]
 
     def _report_blind(self, error: Refused | UnavailableError, refusals: Sequence[str]) -> None:
         """A module that refuses has no GPUs for us; a helper that is away says nothing about them."""

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from vgpumgr_agent.helper.brokers import Brokers
 from vgpumgr_agent.helper.client import HelperClient
 from vgpumgr_agent.helper.operations import Operations
 from vgpumgr_agent.helper.processes import Processes
 from vgpumgr_agent.helper.records import Records
 from vgpumgr_agent.helper.server import Server
 
-from tests.agent import fakeexecutor
+from tests.agent import fakebroker, fakeexecutor
 from tests.agent.fakeapi import FakeApi, claim, group
 from tests.agent.fakekernel import FakeControl, FakeKernel, FakeSysfs
 from tests.agent.host import OTHER_VM, VM, A, B, C, Host
@@ -46,9 +47,22 @@ def executors(tmp_path: Path) -> Iterator[Processes]:
 
 
 @pytest.fixture
-def operations(kernel: FakeKernel, records: Records, executors: Processes) -> Operations:
-    sysfs = FakeSysfs(HostPaths(kernel.root))
-    return Operations(sysfs=sysfs, open_control=lambda: FakeControl(kernel.root), records=records, executors=executors)
+def brokers(tmp_path: Path) -> Iterator[Brokers]:
+    """Brokers as a host without systemd has them; at the end there are none."""
+    found = fakebroker.brokers(tmp_path)
+    yield found
+    fakebroker.clean(tmp_path, found)
+
+
+@pytest.fixture
+def operations(kernel: FakeKernel, records: Records, executors: Processes, brokers: Brokers) -> Operations:
+    return Operations(
+        sysfs=FakeSysfs(HostPaths(kernel.root)),
+        open_control=lambda: FakeControl(kernel.root),
+        records=records,
+        executors=executors,
+        brokers=brokers,
+    )
 
 
 @pytest.fixture

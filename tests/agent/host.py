@@ -4,6 +4,7 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
@@ -19,6 +20,9 @@ from vgpumgr_agent.store import Store
 from tests.agent.fakeapi import FakeApi
 from tests.agent.fakekernel import FakeKernel, FakeSysfs
 from vgpumgr.control.sysfs import HostPaths
+
+if TYPE_CHECKING:
+    from vgpumgr_agent.backends import ObservedGpu
 
 A, B, C = (UUID(int=number) for number in (1, 2, 3))
 VM, OTHER_VM = UUID(int=100), UUID(int=101)
@@ -40,7 +44,10 @@ class FakeClock(Clock):
 
 
 class Host:
-    """An agent whose threads do not run: a test takes their steps. `restart`: the agent, with its state."""
+    """An agent whose threads do not run: a test takes their steps. `restart`: the agent, with its state.
+
+    `others`: GPUs that our module does not share; `settings`: the table `gpus`, from the next start on.
+    """
 
     def __init__(self, directory: Path, kernel: FakeKernel, helper: HelperClient, api: FakeApi) -> None:
         self.directory = directory
@@ -48,6 +55,8 @@ class Host:
         self.helper = helper
         self.api = api
         self.clock = FakeClock()
+        self.others: list[ObservedGpu] = []
+        self.settings: dict[str, Any] = {}
         self.token_file = directory / "token"
         self.token_file.write_text("one-time\n")
         self.store: Store | None = None
@@ -59,12 +68,13 @@ class Host:
         self.store = Store(self.directory / "state", self.clock)
         self.meter = Meter(self.directory / "state/meter.db")
         self.agent = Agent(
-            config=Config(api_url="http://unused", enroll_token_file=self.token_file),
+            config=Config(api_url="http://unused", enroll_token_file=self.token_file, gpus=self.settings),
             store=self.store,
             meter=self.meter,
             backend=KmodBackend(self.helper),
             sysfs=FakeSysfs(HostPaths(self.kernel.root)),
             api=self.api,
+            others=lambda: self.others,
         )
 
     def stop(self) -> None:

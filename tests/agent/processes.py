@@ -12,7 +12,7 @@ from vgpumgr_agent.helper.operations import Operations
 from vgpumgr_agent.helper.records import Records
 from vgpumgr_agent.helper.server import Server
 
-from tests.agent import fakeexecutor
+from tests.agent import fakebroker, fakeexecutor
 from tests.agent.fakekernel import FakeControl, FakeSysfs
 from vgpumgr.control.sysfs import HostPaths
 
@@ -25,6 +25,7 @@ def helper(root: Path) -> None:
         open_control=lambda: FakeControl(root),
         records=records,
         executors=fakeexecutor.processes(root),
+        brokers=fakebroker.brokers(root),
     )
     Server(root / "helper.sock", operations.run, uids={os.getuid()}).serve()
 

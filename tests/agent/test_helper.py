@@ -335,6 +335,11 @@ def test_a_module_with_a_later_minor_abi_is_used(helper: HelperClient, kernel: F
 
 # ---- hostile requests
 
+PLACE = {
+    **{name: SLICE[name] for name in ("uuid", "tenant", "weight", "cap_us", "cap_period_us")},
+    "timeslice_us": 2000,
+    "mem_bytes": 1 << 30,
+}
 VALID: dict[str, dict[str, Any]] = {
     "observe": {},
     "bind": {"gpu": GPU},
@@ -347,6 +352,8 @@ VALID: dict[str, dict[str, Any]] = {
     "remove": {"uuid": UUID, "vm_gone": False, "withdraw": True},
     "execute": {"uuid": UUID},
     "halt": {"uuid": UUID},
+    "admit": {"gpu": GPU, "claims": [PLACE]},
+    "dismiss": {"uuid": UUID},
     "adopt": {"uuid": UUID},
 }
 HOSTILE: dict[str, list[Any]] = {
@@ -363,6 +370,7 @@ HOSTILE: dict[str, list[Any]] = {
     "band": ["", "real-time", True, None],
     "reserve_us": [-1, 1, 4_000_001, True, "0", None],
     "reserve_period_us": [-1, 1, 4_000_001, True, "0", None],
+    "claims": [[], {}, None, ["x"], [{}], 257 * [PLACE], [{**PLACE, "weight": 0}], [{**PLACE, "more": 1}]],
     "vm_gone": [0, 1, "yes", None],
     "withdraw": [0, 1, "yes", None],
     "memory_max_bytes": [-1, (1 << 50) + 1, True, "0", None],

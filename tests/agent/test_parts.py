@@ -55,6 +55,9 @@ def test_what_is_set_for_one_gpu_counts_before_what_is_set_for_all() -> None:
     assert str(other.executor.program) == "/usr/lib/vgpumgr/vgpu-executor"
 
 
+ASIDE = 'api_url = "x"\n[gpus."0000:3b:00.0"]\nworkload = '
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [("", "api_url"), ("api_url = 7", "api_url"), ("api_url", "TOML"), ('api_url = "x"\nlease = 1', "lease"),
@@ -66,7 +69,12 @@ def test_what_is_set_for_one_gpu_counts_before_what_is_set_for_all() -> None:
      ('api_url = "x"\n[gpus."0000:3b:00.0"]\nengine = ""\nname = 1', "3b:00.0'.name: there is no such setting"),
      ('api_url = "x"\n[gpus."0000:3b:00.0"]\nengine = "Lease"', "3b:00.0'.engine: no name of an engine"),
      ('api_url = "x"\n[gpus."0000:3b:00.0".executor]\ntasks_max = -1', "tasks_max: a number from 0"),
-     ('api_url = "x"\n[gpus."0000:3b:00.0".executor]\nnvidia = 32', "nvidia: a number from 0 to 31")],
+     ('api_url = "x"\n[gpus."0000:3b:00.0".executor]\nnvidia = 32', "nvidia: a number from 0 to 31"),
+     (f'{ASIDE}"both"', '3b:00.0\'.workload: "vm", or "process"'),
+     (f'{ASIDE}"process"', "3b:00.0'.executor.nvidia: the N of its /dev/nvidiaN"),
+     (f'{ASIDE}"process"\nengine = "lease"\nexecutor = {{nvidia = 0}}', "3b:00.0'.engine: our module has no part"),
+     (f'{ASIDE}"process"\nsocket_group = "a b"\nexecutor = {{nvidia = 0}}', "3b:00.0'.socket_group: the name"),
+     (f'{ASIDE}"vm"\nsocket_group = "users"', "3b:00.0'.socket_group: the name of a group, for a GPU with")],
 )  # fmt: skip
 def test_settings_that_cannot_be_are_named_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, named: str

@@ -74,7 +74,11 @@ def test_the_agent_reads_what_the_role_writes(tmp_path: Path) -> None:
         "executors": {
             URL: "https://api",
             "vgpumgr_host_executor": {"library": "/lib/pocl.so", "tasks_max": 9},
-            "vgpumgr_host_gpu_settings": {**LENDS, "0000:d8:00.0": {"executor": {"library": "/lib/nvidia.so"}}},
+            "vgpumgr_host_gpu_settings": {
+                **LENDS,
+                "0000:d8:00.0": {"executor": {"library": "/lib/nvidia.so"}},
+                "0000:d9:00.0": {"workload": "process", "socket_group": "users", "executor": {"nvidia": 1}},
+            },
         },
     }
     configs = {}
@@ -90,6 +94,7 @@ def test_the_agent_reads_what_the_role_writes(tmp_path: Path) -> None:
     lends, other = said.of("0000:3b:00.0"), said.of("0000:d8:00.0")
     assert (lends.engine, str(lends.executor.library), lends.executor.tasks_max) == ("lease", "/lib/pocl.so", 9)
     assert (other.engine, str(other.executor.library)) == ("", "/lib/nvidia.so")
+    assert (said.for_processes(), said.of("0000:d9:00.0").socket_group) == ({"0000:d9:00.0"}, "users")
     found = configs["intervals"]
     assert (found.report_interval_s, found.counters_interval_s) == (3, 30)
     unit = (ROOT / "agent/systemd/vgpumgr-agent.service").read_text()

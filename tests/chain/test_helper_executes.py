@@ -55,7 +55,13 @@ def helpers_operations(records_at: Path, more: str = "") -> Iterator[Any]:
     records.make_directory()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(execution, "READY_S", READY_S)
-        yield Operations(sysfs=Sysfs(), open_control=Control, records=records, executors=main._executors())
+        yield Operations(
+            sysfs=Sysfs(),
+            open_control=Control,
+            records=records,
+            executors=main._executors(),
+            brokers=main.make_brokers(Sysfs()),
+        )
     SETTINGS.unlink() if before is None else SETTINGS.write_bytes(before)
 
 

@@ -26,6 +26,7 @@ PROGRAMS = ("vgpu-executor", "vgpu-supervisor", "vgpu-child")
 _PATH = re.compile(r"/[A-Za-z0-9_./+:@~-]{1,250}")
 _ENGINE = re.compile(r"[a-z]{1,31}")
 _DRIVER = re.compile(r"[A-Za-z0-9_-]{1,31}")
+_GROUP = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 
 
 class ExecutorSettingsError(Exception):
@@ -94,10 +95,15 @@ class GpuSettings:
     """What is set for one GPU. `engine`: "" to leave it as it is.
 
     `driver`: its vendor's, which keeps the function: our module adopts it. "" for a GPU that is given to our module.
+
+    `processes`: it is set aside for claims for processes, and no VM has a slice of it. `socket_group`: whose users may
+    start programs there; root alone, if it is "".
     """
 
     engine: str = ""
     driver: str = ""
+    processes: bool = False
+    socket_group: str = ""
     executor: ExecutorSettings = ExecutorSettings()
 
 
@@ -112,6 +118,10 @@ class HostSettings:
         """Return what counts for a GPU."""
         return self.gpus.get(gpu, self.others)
 
+    def for_processes(self) -> frozenset[str]:
+        """Return the GPUs that are set aside for processes."""
+        return frozenset(gpu for gpu, settings in self.gpus.items() if settings.processes)
+
 
 def parse(tables: Mapping[str, Any]) -> HostSettings:
     """Return what a document's `executor` and `gpus` say. ValueError with setting and reason."""
@@ -122,13 +132,16 @@ def parse(tables: Mapping[str, Any]) -> HostSettings:
         if not is_pci_address(gpu):
             raise ValueError(f"{where}: no PCI address; `lspci -D` prints them, as 0000:3b:00.0")
         of_gpu = _table(where, said)
-        _known(where, of_gpu, {"engine", "driver", "executor"})
+        _known(where, of_gpu, {"engine", "driver", "executor", "workload", "socket_group"})
         engine = of_gpu.get("engine", "")
         if not isinstance(engine, str) or (engine and not _ENGINE.fullmatch(engine)):
             raise ValueError(f"{where}.engine: no name of an engine; `cat vgpu/engines` below the GPU lists them")
         driver = _driver(f"{where}.driver", of_gpu.get("driver", ""), engine)
         executor = _executor(f"{where}.executor", of_gpu.get("executor", {}), common)
-        gpus[gpu] = GpuSettings(engine=engine, driver=driver, executor=executor)
+        processes, group = _workload(where, of_gpu, executor)
+        gpus[gpu] = GpuSettings(
+            engine=engine, driver=driver, executor=executor, processes=processes, socket_group=group
+        )
     return HostSettings(GpuSettings(executor=common), gpus)
 
 
@@ -165,6 +178,23 @@ def _driver(where: str, said: object, engine: str) -> str:
     if engine != LENDING:
         raise ValueError(f"{where}: a GPU that {said} keeps needs engine {LENDING!r}")
     return said
+
+
+def _workload(where: str, said: Mapping[str, Any], executor: ExecutorSettings) -> tuple[bool, str]:
+    """Whether a GPU is for processes, and whose users may start them."""
+    workload, group = said.get("workload", "vm"), said.get("socket_group", "")
+    if workload not in ("vm", "process"):
+        raise ValueError(f'{where}.workload: "vm", or "process" for programs of this host')
+    if group and (workload == "vm" or not isinstance(group, str) or not _GROUP.fullmatch(group)):
+        raise ValueError(f'{where}.socket_group: the name of a group, for a GPU with workload = "process"')
+    if workload == "vm":
+        return False, ""
+    for name in ("engine", "driver"):
+        if said.get(name):
+            raise ValueError(f'{where}.{name}: our module has no part in a GPU with workload = "process"; leave it out')
+    if executor.nvidia is None:
+        raise ValueError(f'{where}.executor.nvidia: the N of its /dev/nvidiaN, which workload = "process" needs')
+    return True, str(group)
 
 
 def _executor(where: str, said: object, base: ExecutorSettings) -> ExecutorSettings:

@@ -79,6 +79,11 @@ class HostPaths:
         return self.root / "etc/machine-id", self.root / "sys/class/dmi/id/product_uuid"
 
     @property
+    def brokers(self) -> Path:
+        """Run directories of the brokers of GPUs that are set aside for processes, each below the GPU's address."""
+        return self.root / "run/vgpumgr-brokers"
+
+    @property
     def boot_id(self) -> Path:
         """A UUID that differs after each boot."""
         return self.root / "proc/sys/kernel/random/boot_id"

@@ -4,7 +4,7 @@
 Values here are copies taken at one moment. Times are nanoseconds or microseconds as named, shares permille.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
@@ -129,10 +129,59 @@ class ObservedExecutor:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ObservedPlace:
+    """What a claim for processes has: a tenant of its GPU's broker. `served`: programs may start there now.
+
+    `terms`: what was asked for, None if only the broker knows of it. `programs`: how many there are; `run_ns`: the time
+    that they obtained of the GPU, `leases`: in how many turns, both since the broker has the tenant.
+    """
+
+    uuid: UUID
+    gpu: str
+    served: bool
+    terms: "Terms | None" = None
+    programs: int = 0
+    run_ns: int = 0
+    leases: int = 0
+    memory_used_bytes: int = 0
+    enforced_by: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a place was made for. `cap_us` 0: no cap."""
+
+    tenant: str
+    weight: int
+    cap_us: int
+    cap_period_us: int
+    timeslice_us: int
+    mem_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservedBroker:
+    """The broker of a GPU that is set aside for processes. `current`: it has what was admitted last.
+
+    `reason`: why it does not run. `started_ns`: when it did, on the kernel's monotonic clock, and `wall_ns`: for how
+    long it has. `retired_ns`: by tenant, what places obtained that are gone, of tenants that have others.
+    """
+
+    gpu: str
+    running: bool
+    current: bool
+    reason: str = ""
+    started_ns: int = 0
+    wall_ns: int = 0
+    retired_ns: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Observed:
     """Everything that is there. `stale_records`: of ours that do not exist; `removing`: on their way out.
 
-    `executors`: those that were started, by slice, which may be gone. `machine`: see `Sysfs.machine`.
+    `executors`: those that were started, by slice, which may be gone. `machine`: see `Sysfs.machine`. `places`: of
+    claims for processes, and the `brokers` that have them, by GPU.
     """
 
     boot_id: UUID
@@ -143,6 +192,8 @@ class Observed:
     stale_records: frozenset[UUID] = frozenset()
     removing: frozenset[UUID] = frozenset()
     executors: Mapping[UUID, ObservedExecutor] = field(default_factory=dict)
+    places: Mapping[UUID, ObservedPlace] = field(default_factory=dict)
+    brokers: Mapping[str, ObservedBroker] = field(default_factory=dict)
 
     def lends(self, uuid: UUID) -> bool:
         """Whether a slice that is there is to have an executor."""
@@ -156,7 +207,7 @@ class Observed:
             uuid
             for uuid, found in self.slices.items()
             if found.gpu == gpu and (found.recorded or (found.open and all_ours))
-        )
+        ) | frozenset(uuid for uuid, place in self.places.items() if place.gpu == gpu)
 
 
 class SliceBackend(Protocol):
@@ -194,6 +245,12 @@ class SliceBackend(Protocol):
 
     def apply(self, claim: DesiredSlice) -> None:
         """Bring a slice's tenant, weight and cap up to date, also while it is in use."""
+
+    def admit(self, claims: Sequence[DesiredSlice]) -> bool:
+        """Have places for claims for processes of one GPU, all or none; whether anything changed."""
+
+    def dismiss(self, uuid: UUID) -> None:
+        """Take the place of a claim for processes away: its programs end."""
 
     def renew(self, uuid: UUID) -> bool:
         """Let the permit of a VM that is still starting last longer. False if no VM does, or the permit was used."""

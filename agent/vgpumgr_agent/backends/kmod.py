@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our kernel module, through the root helper."""
+"""Our kernel module, and brokers of GPUs that it has no part in, through the root helper."""
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -14,10 +15,13 @@ from vgpumgr_agent.backends import (
     ObservedGroup,
     ObservedSlice,
 )
+from vgpumgr_agent.backends.brokers import groups_of, of_brokers
 from vgpumgr_agent.helper.client import HelperClient
 from vgpumgr_agent.refused import Refused
 
 NAME = "kmod"
+_BROKER_S = 40.0
+"""For how long a broker may take to start, to stop, or to change: a GPU's driver may have to load."""
 
 
 class KmodBackend:
@@ -85,6 +89,15 @@ class KmodBackend:
         """Set tenant, weight and cap."""
         self._call("apply", **_share(claim))
 
+    def admit(self, claims: Sequence[DesiredSlice]) -> bool:
+        """Have a broker take claims' programs. It may have to start first."""
+        terms = [{"timeslice_us": each.timeslice_us, "mem_bytes": each.mem_bytes, **_share(each)} for each in claims]
+        return self._call("admit", timeout_s=_BROKER_S, gpu=claims[0].gpu, claims=terms).get("changed") is True
+
+    def dismiss(self, uuid: UUID) -> None:
+        """Have no broker take a claim's programs."""
+        self._call("dismiss", timeout_s=_BROKER_S, uuid=str(uuid))
+
     def renew(self, uuid: UUID) -> bool:
         """Renew a permit."""
         return self._call("renew", uuid=str(uuid)).get("renewed") is True
@@ -115,15 +128,17 @@ def _observed(answer: dict[str, Any]) -> Observed:
     records = {UUID(record["uuid"]): record for record in answer["records"]}
     slices = {UUID(found["uuid"]): _slice(found, records.get(UUID(found["uuid"]))) for found in answer["slices"]}
     groups = [_group(found) for found in answer["groups"]]
+    brokers = of_brokers(answer["brokers"])
     return Observed(
         boot_id=UUID(answer["boot_id"]),
         machine=str(answer["machine"]),
         gpus={found["name"]: _gpu(found) for found in answer["gpus"]},
-        groups={(group.gpu, group.tenant): group for group in groups},
+        groups={(group.gpu, group.tenant): group for group in [*groups, *groups_of(**brokers)]},
         slices=slices,
         stale_records=frozenset(records.keys() - slices.keys()),
         removing=frozenset(UUID(uuid) for uuid in answer["removing"]),
         executors={UUID(found["uuid"]): _executor(found) for found in answer["executors"]},
+        **brokers,
     )
 
 

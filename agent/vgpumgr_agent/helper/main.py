@@ -13,6 +13,8 @@ from types import FrameType
 from vgpumgr.control.netlink import Control
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.notify import notify
+from vgpumgr_agent.helper import broker_services
+from vgpumgr_agent.helper.brokers import Brokers
 from vgpumgr_agent.helper.client import HelperClient
 from vgpumgr_agent.helper.executors import Executors
 from vgpumgr_agent.helper.operations import Operations
@@ -55,7 +57,10 @@ def _serve(path: Path, directory: Path, user: str) -> None:
     records = Records(directory)
     records.make_directory()
     path.parent.mkdir(parents=True, exist_ok=True)
-    operations = Operations(sysfs=Sysfs(), open_control=Control, records=records, executors=_executors())
+    sysfs = Sysfs()
+    operations = Operations(
+        sysfs=sysfs, open_control=Control, records=records, executors=_executors(), brokers=make_brokers(sysfs)
+    )
     server = Server(path, operations.run, uids={0, account.pw_uid}, gid=account.pw_gid)
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -71,6 +76,14 @@ def _serve(path: Path, directory: Path, user: str) -> None:
 def _executors() -> Executors:
     """Whoever runs services on this host runs executors, too: sd_booted(3)."""
     return Units() if UNITS_DIRECTORY.is_dir() else Processes()
+
+
+def make_brokers(sysfs: Sysfs) -> Brokers:
+    """Return the brokers of this host, run as executors are."""
+    services: broker_services.Service = (
+        broker_services.Units() if UNITS_DIRECTORY.is_dir() else broker_services.Processes()
+    )
+    return Brokers(sysfs.paths.brokers, sysfs.paths.agent_settings, services)
 
 
 def _reason(error: Exception, user: str) -> str:

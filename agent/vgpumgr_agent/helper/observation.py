@@ -80,8 +80,9 @@ def observe(
     *,
     removing: Sequence[str],
     executors: Callable[[], Sequence[dict[str, Any]]],
+    brokers: Callable[[], Sequence[dict[str, Any]]],
 ) -> dict[str, Any]:
-    """Return boot id, machine, GPUs, groups, slices, records, executors. VgpumgrError.
+    """Return boot id, machine, GPUs, groups, slices, records, executors, brokers. VgpumgrError.
 
     Permits are read before the kernel's list of slices: a permit that has gone by then has expired, or its slice is
     seen open. Executors are read last: the slice of one may have been made meanwhile.
@@ -111,7 +112,13 @@ def observe(
         "records": [asdict(record) for record in records.all()],
         "removing": list(removing),
     }
-    return {**answer, "executors": executors()}
+    return {**answer, "executors": executors(), "brokers": brokers()}
+
+
+def observe_without_module(sysfs: Sysfs, *, brokers: Callable[[], Sequence[dict[str, Any]]]) -> dict[str, Any]:
+    """Return the same of a host whose GPUs are all for processes: without our module there is no device."""
+    nothing: dict[str, Any] = dict.fromkeys(("gpus", "groups", "slices", "records", "removing", "executors"), ())
+    return {"boot_id": sysfs.boot_id(), "machine": sysfs.machine(), **nothing, "brokers": brokers()}
 
 
 def _gpu(sysfs: Sysfs, gpu: Gpu) -> dict[str, Any]:

@@ -17,11 +17,19 @@ from typing import Any, Protocol
 from vgpumgr.control.listed import MENDABLE, SETTINGS, Trouble, adoptable, listed, trouble
 from vgpumgr.control.model import Gpu, Slice, Tenant
 from vgpumgr.control.sysfs import Sysfs
-from vgpumgr.errors import BusyError, InvalidFieldError, NotFoundError, RefusedError, UnknownGpuError
+from vgpumgr.errors import (
+    BusyError,
+    ControlUnavailableError,
+    InvalidFieldError,
+    NotFoundError,
+    RefusedError,
+    UnknownGpuError,
+)
 from vgpumgr_agent import faults
+from vgpumgr_agent.helper.brokers import Brokers
 from vgpumgr_agent.helper.execution import Execution
 from vgpumgr_agent.helper.executors import Executors
-from vgpumgr_agent.helper.observation import observe
+from vgpumgr_agent.helper.observation import observe, observe_without_module
 from vgpumgr_agent.helper.protocol import Code
 from vgpumgr_agent.helper.records import Record, Records
 from vgpumgr_agent.helper.removals import Removals
@@ -79,13 +87,20 @@ class Operations:
     """The helper's operations. Threads may share it: those about one slice or one group wait for each other."""
 
     def __init__(
-        self, *, sysfs: Sysfs, open_control: Callable[[], NetlinkControl], records: Records, executors: Executors
+        self,
+        *,
+        sysfs: Sysfs,
+        open_control: Callable[[], NetlinkControl],
+        records: Records,
+        executors: Executors,
+        brokers: Brokers,
     ) -> None:
         """`open_control`: makes a client of the module that is loaded now; it is closed after each operation."""
         self._sysfs = sysfs
         self._open_control = open_control
         self._records = records
         self._execution = Execution(sysfs, executors)
+        self._brokers = brokers
         self._removals = Removals()
         self._guard = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
@@ -98,6 +113,18 @@ class Operations:
         """
         if operation == "bind":  # which loads the module, if need be
             return self._bind(**members)
+        if operation == "admit":  # and dismiss: of GPUs in which the module has no part
+            return self._brokers.admit(**members)
+        if operation == "dismiss":
+            return self._brokers.dismiss(**members)
+        try:
+            return self._ask_module(operation, members)
+        except ControlUnavailableError:
+            if operation != "observe" or not self._brokers.set_aside():
+                raise
+            return observe_without_module(self._sysfs, brokers=self._brokers.all)
+
+    def _ask_module(self, operation: str, members: dict[str, Any]) -> dict[str, Any]:
         self._check_abi()
         control = self._open_control()
         try:
@@ -347,7 +374,12 @@ class Operations:
 
     def _observe(self, control: NetlinkControl) -> dict[str, Any]:
         return observe(
-            self._sysfs, control, self._records, removing=self._removals.all(), executors=self._execution.all
+            self._sysfs,
+            control,
+            self._records,
+            removing=self._removals.all(),
+            executors=self._execution.all,
+            brokers=self._brokers.all,
         )
 
     # ---- executors

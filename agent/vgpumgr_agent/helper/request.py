@@ -55,9 +55,14 @@ _CHECKS: Mapping[str, Check] = {
     "memory_max_bytes": _number(0, 1 << 50),
     "tasks_max": _number(0, 1 << 22),
     "cpu_max_permille": _number(0, 1_000_000),
+    "mem_bytes": _number(0, 1 << 50),
+    "claims": lambda value: isinstance(value, list) and 1 <= len(value) <= _PLACES_MAX,
     "vm_gone": _boolean,
     "withdraw": _boolean,
 }
+_PLACE = ("uuid", "tenant", "timeslice_us", "mem_bytes", "weight", "cap_us", "cap_period_us")
+_PLACES_MAX = 256
+"""As many as a broker has tenants."""
 _LIMITS = ("memory_max_bytes", "tasks_max", "cpu_max_permille")
 _SHARE = ("weight", "cap_us", "cap_period_us")
 
@@ -73,6 +78,8 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "remove": ("uuid", "vm_gone", "withdraw"),
     "execute": ("uuid",),
     "halt": ("uuid",),
+    "admit": ("gpu", "claims"),
+    "dismiss": ("uuid",),
     "adopt": ("uuid",),
 }
 """Members of each operation, all required, besides `v` and `op`."""
@@ -106,7 +113,19 @@ def parse(line: bytes) -> tuple[str, dict[str, Any]]:
             raise _invalid(f"{name}: malformed or out of range")
     _check_cap(members)
     _check_reserve(members)
+    _check_places(members.get("claims", []))
     return operation, members
+
+
+def _check_places(claims: list[Any]) -> None:
+    for number, claim in enumerate(claims):
+        where = f"claims[{number}]"
+        if not isinstance(claim, dict) or claim.keys() != set(_PLACE):
+            raise _invalid(f"{where}: has {', '.join(_PLACE)}, and nothing else")
+        for name in _PLACE:
+            if not _CHECKS[name](claim[name]):
+                raise _invalid(f"{where}.{name}: malformed or out of range")
+        _check_cap(claim)
 
 
 def _check_cap(members: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.service import Agent
 from vgpumgr_agent.store import Store
 
-from tests.agent import fakeexecutor
+from tests.agent import fakebroker, fakeexecutor
 from tests.agent.fakekernel import FakeControl, FakeKernel, FakeSysfs
 from tests.agent.host import FakeClock
 from vgpumgr.control.sysfs import HostPaths
@@ -38,6 +38,7 @@ class Machine:
             open_control=lambda: FakeControl(self.kernel.root),
             records=records,
             executors=fakeexecutor.processes(self.kernel.root),
+            brokers=fakebroker.brokers(self.kernel.root),
         )
         uid = os.getuid()
         self._server = Server(directory / "helper.sock", operations.run, uids={uid}, root_uid=uid, deadline_s=60)
