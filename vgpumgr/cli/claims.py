@@ -9,7 +9,16 @@ import typer
 
 from vgpumgr.cli.failures import Status
 from vgpumgr.cli.kinds import kind_of
-from vgpumgr.cli.make import AffinityOption, AntiAffinityOption, PlacementOption, create, refused, request, tie
+from vgpumgr.cli.make import (
+    AffinityOption,
+    AntiAffinityOption,
+    PlacementOption,
+    WorkloadOption,
+    create,
+    refused,
+    request,
+    tie,
+)
 from vgpumgr.cli.session import JsonOutput, JsonOutputOption, Output, OutputOption, Session, begin, dumped, table
 from vgpumgr.cli.show import show
 from vgpumgr.cli.units import parse_selector, parse_uuid
@@ -30,6 +39,7 @@ SelectorOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="only on GPUs with this label; may be repeated")
 ]
 ReservationOption = Annotated[str | None, typer.Option(metavar="UUID", help="on a place that it holds")]
+ForOption = Annotated[WorkloadOption, typer.Option("--workload", help="process: for programs of a host, not for a VM")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="say what would come of it, and store nothing")]
 
 
@@ -45,12 +55,13 @@ def create_slice(
     affinity: AffinityOption = None,
     anti_affinity: AntiAffinityOption = None,
     reservation: ReservationOption = None,
+    workload: ForOption = WorkloadOption.VM,
     dry_run: DryRunOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Claim a slice: charges quota and a GPU's capacity."""
     session = begin(context, output)
-    wanted = _claim(tenant, profile, vm, host, placement, selector, affinity, anti_affinity, reservation)
+    wanted = _claim(tenant, profile, vm, host, placement, selector, affinity, anti_affinity, reservation, workload)
     _claimed(session, [session.client.create_slice(wanted, validate_only=dry_run)], single=True, dry_run=dry_run)
 
 
@@ -80,6 +91,7 @@ def explain(
     affinity: AffinityOption = None,
     anti_affinity: AntiAffinityOption = None,
     reservation: ReservationOption = None,
+    workload: ForOption = WorkloadOption.VM,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
     """Say what would come of a claim, and how many GPUs are out of the question for which reason. Claims nothing.
@@ -88,7 +100,7 @@ def explain(
     """
     session = begin(context, output)
     found = session.client.explain_slice(
-        _claim(tenant, profile, vm, host, placement, selector, affinity, anti_affinity, reservation)
+        _claim(tenant, profile, vm, host, placement, selector, affinity, anti_affinity, reservation, workload)
     )
     if output is JsonOutput.JSON:
         session.print_json(dumped(found))
@@ -114,6 +126,7 @@ def _claim(
     affinity: str | None,
     anti_affinity: str | None,
     reservation: str | None,
+    workload: WorkloadOption,
 ) -> "SliceCreate":
     from vgpumgr.wire.resources import SliceCreate
 
@@ -129,6 +142,7 @@ def _claim(
         affinity=tie("--affinity", affinity),
         anti_affinity=tie("--anti-affinity", anti_affinity),
         reservation=None if reservation is None else parse_uuid(reservation, "reservation"),
+        workload=workload.value,
     )
 
 

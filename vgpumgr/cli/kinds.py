@@ -154,7 +154,7 @@ def _slice(claim: "Slice") -> tuple[str, ...]:
         claim.profile,
         claim.host,
         claim.gpu,
-        str(claim.vm_uuid or "-"),
+        str(claim.vm_uuid or ("-" if claim.workload == "vm" else claim.workload)),
         claim.state,
         permille(claim.enforcement.requested_permille),
         permille(claim.enforcement.applied_permille),

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """`run`: start a program that computes on a tenant's accelerator."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vgpumgr.cli.broker import DirectoryOption, find
 from vgpumgr.cli.kinds import checked_name
-from vgpumgr.cli.session import Output, begin
+from vgpumgr.cli.session import Output, Session, begin
+from vgpumgr.cli.units import parse_uuid
+from vgpumgr.errors import ArgumentError
 
 
 def run(
     context: typer.Context,
     command: Annotated[list[str], typer.Argument(metavar="PROGRAM")],
-    tenant: Annotated[str, typer.Option(help="on whose accelerator")],
+    tenant: Annotated[str | None, typer.Option(help="on whose accelerator")] = None,
+    claim: Annotated[
+        str | None, typer.Option(metavar="UUID", help="with --native: on the GPU of this claim, on its host")
+    ] = None,
     native: Annotated[
         bool, typer.Option("--native", help="the program holds the GPU itself, behind a fence: docs/native.md")
     ] = False,
@@ -24,15 +30,33 @@ def run(
     The program is not changed: its environment makes OpenCL's loader load our library, which connects to the tenant's
     socket. With --native it uses the vendor's own libraries, all of CUDA, and the broker stops what it has on the GPU
     when its turn is over. What follows `--` is the program and its arguments.
+
+    --claim names a claim for processes (`vgpumgr create slice --workload process`), and stands for its broker's tenant.
     """
     from vgpumgr.broker.launch import become_program, check_socket, environment, native_command
     from vgpumgr.broker.places import launcher
 
     session = begin(context, Output.TABLE)
-    name = checked_name(tenant, "tenant")
-    directory = find(session, run_directory)
+    name, directory = _where(session, tenant, claim, run_directory, native=native)
     starter = launcher() if native else None
     check_socket(directory, name)
     if starter is not None:
         become_program(native_command(starter, directory, name, command), session.env)
     become_program(command, environment(directory, name, session.env))
+
+
+def _where(
+    session: Session, tenant: str | None, claim: str | None, run_directory: str | None, *, native: bool
+) -> tuple[str, Path]:
+    """The broker's tenant and its run directory."""
+    if (tenant is None) == (claim is None):
+        raise ArgumentError("give one of --tenant and --claim")
+    if tenant is not None:
+        return checked_name(tenant, "tenant"), find(session, run_directory)
+    from vgpumgr.broker.claims import directory_of
+    from vgpumgr.control.sysfs import HostPaths
+
+    if not native:
+        raise ArgumentError("programs of a claim hold the GPU themselves; give --native as well")
+    uuid = parse_uuid(str(claim), "claim")
+    return str(uuid), Path(run_directory) if run_directory else directory_of(uuid, HostPaths(session.root).brokers)

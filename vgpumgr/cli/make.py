@@ -69,6 +69,13 @@ class PlacementOption(StrEnum):
     SPREAD = "spread"
 
 
+class WorkloadOption(StrEnum):
+    """What a claim is for."""
+
+    VM = "vm"
+    PROCESS = "process"
+
+
 class RoleOption(StrEnum):
     """Roles that tokens are made for; hosts get theirs by enrolling."""
 

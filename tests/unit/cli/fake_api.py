@@ -228,7 +228,8 @@ class FakeApi:
         made: BaseModel
         if kind == "slices":
             create = resources.SliceCreate.model_validate(body)
-            made = slice_of(SLICES[0], create.tenant, vm=create.vm_uuid, profile=create.profile, observed=None)
+            of_it = {"profile": create.profile, "workload": create.workload}
+            made = slice_of(SLICES[0], create.tenant, vm=create.vm_uuid, observed=None, **of_it)
             return _json(made, 200 if query.get("validate_only") == "true" else 201)
         if kind == "reservations":
             wanted = resources.ReservationCreate.model_validate(body)

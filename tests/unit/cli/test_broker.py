@@ -312,6 +312,39 @@ def test_a_native_program_is_started_by_the_launcher(cli: Cli, tmp_path: Path, m
     assert ran[0] == [f"{tmp_path}/vgpu-native", "--socket", f"{tmp_path}/blue.sock", "--", "ls", "-l"]
 
 
+CLAIM = "51ce0000-0000-4000-8000-000000000001"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--native",), "--tenant and --claim"),
+        (("--native", "--tenant", "blue", "--claim", CLAIM), "--tenant and --claim"),
+        (("--claim", CLAIM), "give --native"),
+        (("--native", "--claim", "blue"), "no UUID"),
+        (("--native", "--claim", CLAIM), f"no broker of this host has claim {CLAIM}"),
+    ],
+)
+def test_a_claim_that_no_program_can_be_started_for_is_told_of(cli: Cli, options: tuple[str, ...], said: str) -> None:
+    result = cli("run", *options, "--", "ls")
+    assert result.status in (2, 7)
+    assert said in result.err
+
+
+def test_a_program_of_a_claim_finds_its_broker(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = tmp_path / "run/vgpumgr-brokers"
+    for gpu, claim in (("0000:3a:00.0", CLAIM.replace("5", "6", 1)), ("0000:3b:00.0", CLAIM)):
+        (brokers / gpu).mkdir(parents=True)
+        (brokers / gpu / f"{claim}.sock").touch()
+    ran: list[list[str]] = []
+    monkeypatch.setattr(launch, "check_socket", lambda *_: None)
+    monkeypatch.setattr(os, "execvpe", lambda _file, command, _env: ran.append(command))
+    monkeypatch.setattr(places, "CHECKOUT", tmp_path)
+    (tmp_path / "vgpu-native").touch()
+    cli("run", "--native", "--claim", CLAIM, "--", "ls")
+    assert ran[0] == [f"{tmp_path}/vgpu-native", "--socket", f"{brokers}/0000:3b:00.0/{CLAIM}.sock", "--", "ls"]
+
+
 def test_a_run_directory_tells_containers_which_gpu_it_is(tmp_path: Path, made: Programs) -> None:
     launch.make_directory(tmp_path / "run", made, {}, nvidia=3)
     assert (tmp_path / "run/nvidia").read_text() == "3\n"

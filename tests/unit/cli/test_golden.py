@@ -90,6 +90,8 @@ COMMANDS = [
     "create slice --tenant blue --profile quarter",
     f"create slice --tenant blue --profile quarter --vm {VM} --host gpu-a --dry-run",
     "create slice --tenant blue --profile quarter -o json",
+    "create slice --tenant blue --profile quarter --workload process",
+    "create slice --tenant blue --profile quarter --workload container",
     "create slice --tenant blue --profile quarter --placement spread --selector zone=a --affinity db --reservation x",
     f"create slice --tenant blue --profile quarter --selector zone=a --anti-affinity db:gpu --reservation {VM}",
     "create slice --tenant blue --profile quarter --selector zone",
