@@ -31,6 +31,7 @@ from vgpumgr_agent.reconcile import (
 )
 from vgpumgr_agent.refused import Refused
 from vgpumgr_agent.released import Released
+from vgpumgr_agent.report import SliceError
 from vgpumgr_agent.store import Store
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class Outcome:
 
     done: int = 0
     refusals: list[str] = field(default_factory=list)
-    slices: dict[UUID, str] = field(default_factory=dict)
+    slices: dict[UUID, SliceError] = field(default_factory=dict)
 
 
 class Actions:
@@ -159,20 +160,23 @@ def _note(outcome: Outcome, action: Action, error: Refused) -> None:
         case ForgetGroup(key):
             outcome.refusals.append(f"tenant {key[1]} on GPU {key[0]}: not forgotten: {error.reason}")
         case ApplySlice(claim):
-            outcome.slices[claim.id] = error.reason
+            outcome.slices[claim.id] = SliceError(error.reason)
         case AdmitProcesses(claims):
-            outcome.slices |= {claim.id: f"{error.code}: {error.reason}" for claim in claims}
+            outcome.slices |= {claim.id: SliceError(f"{error.code}: {error.reason}") for claim in claims}
         case DismissProcesses(uuid, _):
-            outcome.slices[uuid] = f"{error.code}: {error.reason}"
+            outcome.slices[uuid] = SliceError(f"{error.code}: {error.reason}")
         case RenewPermit(uuid):
             if error.code not in _GONE:
-                outcome.slices[uuid] = f"its permit was not renewed: {error.reason}"
+                outcome.slices[uuid] = SliceError(
+                    f"{Code.PERMIT_REFUSED}: its VM is starting, and its permit was not renewed: {error.reason}",
+                    Code.PERMIT_REFUSED,
+                )
         case StartExecutor(uuid):
             if error.code not in _GONE:
-                outcome.slices[uuid] = error.reason
+                outcome.slices[uuid] = SliceError(error.reason)
         case HaltExecutor(uuid):
             if error.code != Code.EXECUTOR_NEEDED:
                 outcome.refusals.append(f"slice {uuid}: its executor was not ended: {error.reason}")
         case RemoveSlice(uuid, _):
             if error.code not in _OVERTAKEN:
-                outcome.slices[uuid] = error.reason
+                outcome.slices[uuid] = SliceError(error.reason)

@@ -4,8 +4,8 @@
 Authority is the claim and the VM's UUID, nothing that domain XML says. Codes of a refusal: claim.missing,
 claim.deleted, claim.other_vm, claim.processes, claim.unbound, lease.expired, group.missing, host.copied, host.fenced,
 host.maintenance, host.unconfirmed, gpu.absent, gpu.unknown_slices, host.not_ready, host.busy, agent.timeout, those of
-the API when it refuses to bind, and those of the helper and the kernel, as capacity.none, host.unwritable, slice.open
-or executor.failed.
+the API when it refuses to bind, and those of the helper and the kernel, as capacity.none, host.unwritable,
+permit.refused, slice.open or executor.failed.
 """
 
 import logging
@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from typing import Protocol
 from uuid import UUID
 
@@ -30,11 +31,13 @@ from vgpumgr_agent.places import is_for_processes
 from vgpumgr_agent.placing import called
 from vgpumgr_agent.refused import Refused, UnavailableError
 from vgpumgr_agent.released import Released
+from vgpumgr_agent.report import SliceError
 from vgpumgr_agent.store import COPIED, Store
 
 log = logging.getLogger(__name__)
 
 MAINTENANCE = "maintenance"
+PERMIT_EXPIRED = "permit.expired"
 
 _DECIDE_S = PREPARE_LIMIT_S - 2
 _RETRY_PAUSE_S, _ASK_PAUSE_S = 0.1, 0.5
@@ -92,9 +95,9 @@ class Hooks:
         self._wake = wake
         self._permits = Permits(lambda: store.clock.now().boottime_s)
         self._waited = False
-        self._failed: dict[UUID, str] = {}
+        self._failed: dict[UUID, SliceError] = {}
 
-    def failed(self) -> dict[UUID, str]:
+    def failed(self) -> dict[UUID, SliceError]:
         """Return why the last VM that asked for a claimed slice did not get it, until one does. For the report."""
         return {uuid: why for uuid, why in self._failed.copy().items() if self._store.claim(uuid) is not None}
 
@@ -124,7 +127,7 @@ class Hooks:
         try:
             self._make_all(made, vm_uuid, deadline)
         except Refused as refused:
-            self._failed |= {uuid: f"a VM did not start: {refused.told_of(uuid)}" for uuid in made}
+            self._failed |= {uuid: self._not_started(refused.told_of(uuid), refused.code) for uuid in made}
             self._wake()
             raise
         self._permits.given(made)
@@ -145,11 +148,18 @@ class Hooks:
         """Keep for the report that a VM has not opened its slices in time. `observed`: as it is now."""
         for uuid in self._permits.expired(observed):
             why = (
-                "permit.expired: the VM did not open the slice in time, and has no QEMU process that still might; "
-                "see libvirt's log of the domain, and start it again"
+                f"{PERMIT_EXPIRED}: the VM did not open the slice in time, and no QEMU process still might; "
+                "see libvirt's log of it"
             )
             log.warning("slice %s: %s", uuid, why)
-            self._failed[uuid] = f"a VM did not start: {why}"
+            self._failed[uuid] = self._not_started(why, PERMIT_EXPIRED)
+
+    def _not_started(self, why: str, code: str) -> SliceError:
+        """Of a permit that was in vain the time is said: it tells an occurrence from the one before."""
+        if code not in (PERMIT_EXPIRED, Code.PERMIT_REFUSED):
+            return SliceError(f"a VM did not start: {why}", code)
+        at = datetime.fromtimestamp(self._store.clock.now().wall_s, UTC)
+        return SliceError(f"a VM did not start at {at:%Y-%m-%dT%H:%M:%SZ}: {why}", code)
 
     def release(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], reason: str) -> None:
         """Queue the removal of what is claimed for this VM."""

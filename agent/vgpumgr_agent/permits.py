@@ -39,9 +39,15 @@ class Permits:
                 self._ends_s.pop(uuid, None)
 
     def expired(self, observed: Observed) -> list[UUID]:
-        """Return those that ended unused since the last look, each once."""
+        """Return those that ended unused since the last look, each once.
+
+        One that an agent of before gave is watched from the first look that sees it.
+        """
         ended = []
         with self._guard:
+            for uuid, each in observed.slices.items():
+                if each.recorded and each.permit_s and not each.open:
+                    self._ends_s.setdefault(uuid, self._now_s() + each.permit_s)
             for uuid, ends_s in list(self._ends_s.items()):
                 found = observed.slices.get(uuid)
                 over = self._now_s() >= ends_s - _ROUNDED_S

@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from typing import NamedTuple
 from uuid import UUID
 
 from vgpumgr import __version__
@@ -17,13 +18,20 @@ REFUSALS_MAX = 100
 _ERROR_CHARACTERS, _CARD_CHARACTERS = 200, 80
 
 
+class SliceError(NamedTuple):
+    """Why a slice is not as it should be. `code`: frozen, empty if the error has none of its own."""
+
+    text: str
+    code: str = ""
+
+
 def build(
     *,
     observed: Observed,
     kept: Kept | None,
     others: Sequence[ObservedGpu] = (),
     refusals: Sequence[str] = (),
-    errors: Mapping[UUID, str] | None = None,
+    errors: Mapping[UUID, SliceError] | None = None,
     executors: Mapping[UUID, Standing] | None = None,
     agent_epoch: int,
     seq: int,
@@ -139,13 +147,13 @@ def _of_broker(gpu: str, observed: Observed) -> tuple[int, int]:
 
 
 def _slices(
-    observed: Observed, kept: Kept | None, errors: Mapping[UUID, str], executors: Mapping[UUID, Standing]
+    observed: Observed, kept: Kept | None, errors: Mapping[UUID, SliceError], executors: Mapping[UUID, Standing]
 ) -> list[ReportedSlice]:
     generations = {claim.slice.id: claim.slice.generation for claim in kept.claims} if kept else {}
     generations |= {tombstone.id: tombstone.generation for tombstone in kept.tombstones} if kept else {}
     ours = {uuid for uuid, found in observed.slices.items() if found.recorded} | observed.places.keys()
     said = [
-        _slice(uuid, generations.get(uuid, 0), observed, errors.get(uuid, ""))
+        _slice(uuid, generations.get(uuid, 0), observed, errors.get(uuid, SliceError("")))
         for uuid in sorted(generations.keys() | ours)
     ]
     startable = documents.startable(kept)
@@ -168,7 +176,7 @@ def _executor(standing: Standing | None) -> ReportedExecutor:
     )
 
 
-def _slice(uuid: UUID, generation: int, observed: Observed, error: str) -> ReportedSlice:
+def _slice(uuid: UUID, generation: int, observed: Observed, error: SliceError) -> ReportedSlice:
     found = observed.slices.get(uuid)
     if found is None and uuid in observed.places:
         place = observed.places[uuid]
@@ -183,10 +191,11 @@ def _slice(uuid: UUID, generation: int, observed: Observed, error: str) -> Repor
             applied_permille=None,
             run_ns=0,
             items=0,
-            error=error[:_ERROR_CHARACTERS],
+            error=error.text[:_ERROR_CHARACTERS],
+            error_code=error.code,
         )
-    if not found.recorded:
-        error = error or f"made by somebody else; remove it, or run vgpumgr-helper adopt {uuid}"
+    if not found.recorded and not error.text:
+        error = SliceError(f"made by somebody else; remove it, or run vgpumgr-helper adopt {uuid}")
     return ReportedSlice(
         id=uuid,
         generation=generation,
@@ -196,5 +205,6 @@ def _slice(uuid: UUID, generation: int, observed: Observed, error: str) -> Repor
         applied_permille=min(PERMILLE, applied_permille(found, observed)),
         run_ns=found.run_ns,
         items=found.items,
-        error=error[:_ERROR_CHARACTERS],
+        error=error.text[:_ERROR_CHARACTERS],
+        error_code=error.code,
     )

@@ -34,6 +34,7 @@ from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.reconcile import Action, Orphans, Wanted, bindings, lacking, orphans, plan
 from vgpumgr_agent.refused import Refused, UnavailableError
 from vgpumgr_agent.released import Released
+from vgpumgr_agent.report import SliceError
 from vgpumgr_agent.reporter import Reporter
 from vgpumgr_agent.store import COPIED, Store
 
@@ -242,7 +243,7 @@ class Agent:
         absent += places.troubles(self._aside, observed.gpus, self._for_processes)
         copied = [COPIED] if self._store.copied else []
         total.refusals = [*copied, *refusals, *absent, *total.refusals, *_unclaimed(kept, observed)]
-        self._note([*total.refusals, *(f"slice {uuid}: {error}" for uuid, error in total.slices.items())])
+        self._note([*total.refusals, *(f"slice {uuid}: {error.text}" for uuid, error in total.slices.items())])
         self._show(observed)
         self._seq += 1
         self.reporter.report(
@@ -352,18 +353,18 @@ def _unclaimed(kept: Kept | None, observed: Observed) -> list[str]:
     ]
 
 
-def _not_executed(executors: Mapping[UUID, Standing]) -> dict[UUID, str]:
+def _not_executed(executors: Mapping[UUID, Standing]) -> dict[UUID, SliceError]:
     return {
-        uuid: f"its executor does not run: {each.reason or 'see the log of vgpumgr-agent'}"
+        uuid: SliceError(f"its executor does not run: {each.reason or 'see the log of vgpumgr-agent'}")
         for uuid, each in executors.items()
         if each.state == FAILED
     }
 
 
-def _in_use(kept: Kept | None, observed: Observed) -> dict[UUID, str]:
+def _in_use(kept: Kept | None, observed: Observed) -> dict[UUID, SliceError]:
     dead = kept.wanted().tombstones if kept else frozenset()
     return {
-        uuid: "deleted, and in use by a VM: removed when that stops"
+        uuid: SliceError("deleted, and in use by a VM: removed when that stops")
         for uuid, found in observed.slices.items()
         if uuid in dead and found.open
     }

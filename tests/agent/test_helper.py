@@ -160,7 +160,7 @@ def test_prepare_undoes_all_when_a_step_fails(
 def test_what_cannot_be_undone_stays_ours(helper: HelperClient, kernel: FakeKernel, records: Records) -> None:
     kernel.fail["permit"] = [errno.EIO]
     kernel.fail["remove"] = [errno.EAGAIN]
-    assert refusal(helper, "prepare", **SLICE) == "control.refused"
+    assert refusal(helper, "prepare", **SLICE) == "permit.refused"
     assert records.get(UUID) is not None
     assert remove(helper) == "absent"
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A permit lasts as long as the VM's start does, however long that takes, and no longer. That it ended is told."""
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -151,3 +152,49 @@ def test_processes_that_end_or_make_no_sense_keep_nothing(claimed: Host, tmp_pat
     (tmp_path / "proc/3/stat").write_text("3 (qemu) S soon")
     wait(claimed, 2.5)
     assert claimed.slices() == set()
+
+
+def code_of(host: Host, uuid: UUID = A) -> str:
+    return next(one.error_code for one in host.api.last().slices if one.id == uuid)
+
+
+def test_an_agent_that_was_started_again_tells_of_a_permit_that_expires_under_it(claimed: Host) -> None:
+    claimed.start(A)
+    claimed.reconcile()
+    claimed.restart()
+    wait(claimed, 2.5)
+    assert "permit.expired" in error_of(claimed)
+    assert code_of(claimed) == "permit.expired"
+
+
+def test_two_permits_that_expire_are_told_apart(claimed: Host) -> None:
+    said = []
+    for _ in range(2):
+        claimed.start(A)
+        wait(claimed, 2.5)
+        said.append(error_of(claimed))
+        assert code_of(claimed) == "permit.expired"
+    assert said[0] != said[1]
+
+
+def test_a_permit_that_the_kernel_refuses_is_told_by_hook_and_report(claimed: Host) -> None:
+    claimed.kernel.fail["permit"] = [errno.EPERM]
+    assert claimed.refused(A) == "permit.refused"
+    claimed.reconcile()
+    assert error_of(claimed).startswith("a VM did not start at ")
+    assert code_of(claimed) == "permit.refused"
+    assert claimed.slices() == set()
+    claimed.start(A)
+    claimed.reconcile()
+    assert (error_of(claimed), code_of(claimed)) == ("", "")
+
+
+def test_a_permit_that_the_kernel_does_not_renew_is_told(claimed: Host) -> None:
+    claimed.start(A)
+    starts(claimed.kernel)
+    claimed.kernel.advance(60)
+    claimed.clock.go(60)
+    claimed.kernel.fail["permit"] = [errno.EIO] * 9
+    claimed.reconcile()
+    assert code_of(claimed) == "permit.refused"
+    assert "was not renewed" in error_of(claimed)

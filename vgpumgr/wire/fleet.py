@@ -252,6 +252,8 @@ class ReportedSlice(Request):
 
     `startable`: the host takes it for a claim of its own, which a VM may start with though there is no device now.
     `enforced_by`: of a claim for processes, who sees to its time, as its broker says.
+    `error_code`: a frozen code for `error`, if it has one of its own. Two errors of one code differ in their text if
+    they are two occurrences.
     """
 
     id: Annotated[UUID, Field(strict=False)]
@@ -263,6 +265,7 @@ class ReportedSlice(Request):
     run_ns: Counter
     items: Counter
     error: Annotated[str, Field(max_length=200)] = ""
+    error_code: Annotated[str, Field(max_length=64)] = ""
     startable: bool = False
     executor: ReportedExecutor = Field(default_factory=ReportedExecutor)
     enforced_by: Annotated[str, Field(max_length=32)] = ""

@@ -263,10 +263,16 @@ class Operations:
             control.set_slice(uuid, tenant=tenant, weight=weight, **_cap(cap_us, cap_period_us))
             faults.point("prepare.set")
             self._execution.start(wanted, gpu=gpu, tenant=tenant, wait=True)
-            self._sysfs.grant(uuid)
+            self._grant(uuid)
             undo.pop_all()
             faults.point("prepare.granted")
             return {"created": not exists}
+
+    def _grant(self, uuid: str) -> None:
+        try:
+            self._sysfs.grant(uuid)
+        except RefusedError as error:
+            raise Refused(Code.PERMIT_REFUSED, f"the kernel does not permit a VM to open the slice: {error}") from error
 
     def _unmake(self, uuid: str) -> None:
         """Remove what was just made. If that fails it stays ours, and the reason for undoing matters more."""

@@ -30,6 +30,7 @@ class Code(StrEnum):
     EXECUTOR_NEEDED = "executor.needed"
     SETTINGS_INVALID = "settings.invalid"
     HOST_UNWRITABLE = "host.unwritable"
+    PERMIT_REFUSED = "permit.refused"
     RECORD_MISSING = "record.missing"
     SLICE_FOREIGN = "slice.foreign"
     SLICE_MISMATCH = "slice.mismatch"

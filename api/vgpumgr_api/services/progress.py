@@ -35,6 +35,10 @@ BATCH = 500
 
 HOST_ERROR = "host.error"
 """The host says why the slice is not as it should be."""
+PERMIT_EXPIRED = "permit.expired"
+PERMIT_REFUSED = "permit.refused"
+_PERMITS = (PERMIT_EXPIRED, PERMIT_REFUSED)
+"""A VM could not open the slice. Each occurrence is told by an event of its own."""
 CLAIMED_DEADLINE = "deadline.claimed"
 PREPARED_DEADLINE = "deadline.prepared"
 RELEASING_DEADLINE = "deadline.releasing"
@@ -101,7 +105,8 @@ def heard(place: Place | None, said: ReportedSlice, *, rests: bool = False) -> P
     if said.present and said.open:
         return Place(SliceState.ATTACHED, detail=error)
     if error:
-        return Place(SliceState.FAILED, reason=HOST_ERROR, detail=error)
+        reason = said.error_code if said.error_code in _PERMITS else HOST_ERROR
+        return Place(SliceState.FAILED, reason=reason, detail=error)
     if said.present:
         if place is not None and place.reason == PREPARED_DEADLINE:
             return place
@@ -170,8 +175,12 @@ def locked(session: Session, claim: Slice) -> SliceProgress:
 
 
 def move(session: Session, actor: Actor, claim: Slice, tenant: Tenant, row: SliceProgress, to: Place) -> None:
-    """Brings a slice to another place, with an event if that is another state or for another reason."""
+    """Brings a slice to another place, with an event if that is another state or for another reason.
+
+    A permit that was in vain has its time in its detail: another detail is another occurrence.
+    """
     anew = (row.state, row.reason) != (to.state.value, to.reason)
+    anew |= to.reason in _PERMITS and row.detail != to.detail
     row.detail = to.detail
     if not anew:
         return

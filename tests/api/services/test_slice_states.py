@@ -116,6 +116,24 @@ def test_what_a_host_cannot_do_fails_the_slice_until_it_can(world: World, agent:
     assert place_of(world.slice(claimed.id)) == ("claimed", "")
 
 
+@pytest.mark.parametrize("code", ["permit.expired", "permit.refused"])
+def test_each_permit_that_was_in_vain_is_told_once(world: World, agent: Agent, claimed: Slice, code: str) -> None:
+    for minute in (1, 1, 2, 2):
+        agent.report(slices=[absent(claimed.id, error=f"at 12:0{minute}: {code}: why", error_code=code)])
+        failed = world.slice(claimed.id)
+        assert place_of(failed) == ("failed", code)
+        assert failed.state_detail.startswith(f"at 12:0{minute}")
+    failures = [one for one in world.events().items if one.kind == "slice.failed"]
+    assert [one.detail for one in failures] == [
+        {"reason": code, "detail": f"at 12:0{minute}: {code}: why"} for minute in (1, 2)
+    ]
+
+
+def test_a_code_that_the_api_does_not_know_is_an_error_of_the_host(world: World, agent: Agent, claimed: Slice) -> None:
+    agent.report(slices=[absent(claimed.id, error="x", error_code="permit.\nother")])
+    assert place_of(world.slice(claimed.id)) == ("failed", "host.error")
+
+
 def test_states_are_found_by_what_clients_see(world: World, agent: Agent, claimed: Slice) -> None:
     other = world.claim("acme", world.profile(), host=agent.name)
     agent.report(slices=[device(claimed.id)])
