@@ -20,7 +20,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict
 
 from vgpumgr.control.sysfs import Sysfs
-from vgpumgr.wire.fleet import LEASE_S, Desired, DesiredGroup, DesiredSlice, Tombstone
+from vgpumgr.wire.fleet import LEASE_S, Arriving, Desired, DesiredGroup, DesiredSlice, Moved, Tombstone
 from vgpumgr_agent import placing
 from vgpumgr_agent.placing import Cards
 from vgpumgr_agent.reconcile import Wanted
@@ -94,7 +94,7 @@ class Kept(_Value):
 
     `epoch`, `generation`: of the last trusted document, None before the first. `seen_*`: of the last document, trusted
     or not. `host_state`: what operators made of this host, by the last document. `doubts`: why that was not trusted,
-    and which claims it lacks.
+    and which claims it lacks. `arriving`, `moved`: why there are no claims for these, by the last document.
     """
 
     host_id: UUID
@@ -110,6 +110,8 @@ class Kept(_Value):
     tombstones: list[Tombstone] = []
     doomed: list[tuple[str, str]] = []
     doubts: list[str] = []
+    arriving: list[Arriving] = []
+    moved: list[Moved] = []
 
     def wanted(self) -> Wanted:
         """Return what the host shall have."""
@@ -254,6 +256,8 @@ def _trusted(kept: Kept | None, new: Desired, now: Stamp) -> Kept:
         tombstones=[tombstone for tombstone in new.tombstones if tombstone.id in dead],
         doomed=sorted(doomed - keys),
         doubts=[_lost(claim) if same_epoch else _ended_with_epoch(claim) for claim in lost],
+        arriving=new.arriving,
+        moved=new.moved,
     )
 
 
@@ -281,6 +285,8 @@ def _additions(kept: Kept | None, new: Desired, now: Stamp, doubt: str) -> Kept:
         tombstones=[tombstone for tombstone in (kept.tombstones if kept else ()) if tombstone.id not in named],
         doomed=[key for key in (kept.doomed if kept else ()) if key not in groups],
         doubts=[doubt, *(_lost(claim) for claim in lost)],
+        arriving=new.arriving,
+        moved=new.moved,
     )
 
 

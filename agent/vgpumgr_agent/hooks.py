@@ -2,10 +2,10 @@
 """What the agent answers to libvirt's hook: which VM may start with which slices.
 
 Authority is the claim and the VM's UUID, nothing that domain XML says. Codes of a refusal: claim.missing,
-claim.deleted, claim.other_vm, claim.processes, claim.unbound, lease.expired, group.missing, host.copied, host.fenced,
-host.maintenance, host.unconfirmed, gpu.absent, gpu.unknown_slices, host.not_ready, host.busy, agent.timeout, those of
-the API when it refuses to bind, and those of the helper and the kernel, as capacity.none, host.unwritable,
-permit.refused, slice.open or executor.failed.
+claim.deleted, claim.moved, claim.moving, claim.other_vm, claim.processes, claim.unbound, lease.expired, group.missing,
+host.copied, host.fenced, host.maintenance, host.unconfirmed, gpu.absent, gpu.unknown_slices, host.not_ready, host.busy,
+agent.timeout, those of the API when it refuses to bind, and those of the helper and the kernel, as capacity.none,
+host.unwritable, permit.refused, slice.open or executor.failed.
 """
 
 import logging
@@ -222,7 +222,8 @@ class Hooks:
         return claim.vm_uuid is None or not self._store.lease_left_s(uuid) or not self._waited
 
     def _known(self, uuid: UUID) -> bool:
-        return self._store.claim(uuid) is not None or self._store.dead(uuid)
+        known = (self._store.claim(uuid), self._store.moved(uuid), self._store.arriving(uuid))
+        return any(each is not None for each in known) or self._store.dead(uuid)
 
     def _ours(self, uuid: UUID) -> bool:
         """Whether a device is known to us, or on a GPU of ours."""
@@ -242,10 +243,8 @@ class Hooks:
 
     def _admitted(self, uuid: UUID, vm_uuid: UUID) -> DesiredSlice:
         claim = self._store.claim(uuid)
-        if claim is None and self._store.dead(uuid):
-            raise Refused("claim.deleted", f"slice {uuid} was deleted; take it out of the domain")
         if claim is None:
-            raise Refused("claim.missing", f"no claim for slice {uuid} on this host; claim it, or take it out")
+            raise self._unclaimed(uuid)
         if is_for_processes(claim):
             raise Refused("claim.processes", f"{uuid} is claimed for processes; claim a slice for this VM")
         if claim.vm_uuid not in (None, vm_uuid):
@@ -257,6 +256,23 @@ class Hooks:
             )
         self._require_confirmed(uuid)
         return claim
+
+    def _unclaimed(self, uuid: UUID) -> Refused:
+        """Return why there is no claim for a slice."""
+        if (moved := self._store.moved(uuid)) is not None:
+            return Refused(
+                "claim.moved",
+                f"slice {uuid} was moved to host {moved.host}; start the VM there, with slice {moved.slice_id}",
+            )
+        if (arriving := self._store.arriving(uuid)) is not None:
+            return Refused(
+                "claim.moving",
+                f"slice {uuid} is on its way here, and host {arriving.from_host} has not confirmed that it left; try"
+                " again, or have an operator say that this host is off",
+            )
+        if self._store.dead(uuid):
+            return Refused("claim.deleted", f"slice {uuid} was deleted; take it out of the domain")
+        return Refused("claim.missing", f"no claim for slice {uuid} on this host; claim it, or take it out")
 
     def _bind(self, claim: DesiredSlice, vm_uuid: UUID) -> None:
         try:
@@ -342,6 +358,8 @@ class Hooks:
 
     def _current(self, uuid: UUID, vm_uuid: UUID) -> DesiredSlice:
         claim = self._store.claim(uuid)
+        if claim is None and self._store.moved(uuid) is not None:
+            raise self._unclaimed(uuid)
         if claim is None or claim.vm_uuid != vm_uuid:
             raise Refused("claim.deleted", f"slice {uuid} was deleted meanwhile; take it out of the domain")
         self._require_unfenced(uuid)

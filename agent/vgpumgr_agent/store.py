@@ -19,7 +19,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
 
-from vgpumgr.wire.fleet import Desired, DesiredGroup, DesiredSlice
+from vgpumgr.wire.fleet import Arriving, Desired, DesiredGroup, DesiredSlice, Moved
 from vgpumgr_agent import documents, faults, placing
 from vgpumgr_agent.documents import Claim, Clock, Kept, Stamp
 from vgpumgr_agent.files import remove_durably, write_durably
@@ -426,6 +426,16 @@ class Store:
         """Whether a slice has been deleted."""
         kept = self.kept
         return kept is not None and any(tombstone.id == uuid for tombstone in kept.tombstones)
+
+    def arriving(self, uuid: UUID) -> Arriving | None:
+        """Return that a claim is on its way here, if it is."""
+        kept = self.kept
+        return next((each for each in (kept.arriving if kept else ()) if each.id == uuid), None)
+
+    def moved(self, uuid: UUID) -> Moved | None:
+        """Return where a claim went that was here, if it did."""
+        kept = self.kept
+        return next((each for each in (kept.moved if kept else ()) if each.id == uuid), None)
 
     def group(self, gpu: str, tenant: str) -> DesiredGroup | None:
         """Return a tenant's group on a GPU."""

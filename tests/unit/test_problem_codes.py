@@ -37,6 +37,8 @@ FROZEN = {
     "reservation.used": 409,
     "slice.bound": 409,
     "slice.releasing": 409,
+    "slice.moving": 409,
+    "slice.moved": 409,
     "watch.expired": 410,
     "rate.exceeded": 429,
     "operation.done": 409,

@@ -61,6 +61,8 @@ _BY_CODE = {
     "reservation.used": Status.CONFLICT,
     "slice.bound": Status.CONFLICT,
     "slice.releasing": Status.CONFLICT,
+    "slice.moving": Status.CONFLICT,
+    "slice.moved": Status.CONFLICT,
     "operation.done": Status.CONFLICT,
     "idempotency.mismatch": Status.CONFLICT,
     "watch.expired": Status.CONFLICT,

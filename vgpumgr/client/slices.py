@@ -15,6 +15,7 @@ from vgpumgr.wire.resources import (
     Slice,
     SliceBatch,
     SliceCreate,
+    SliceMove,
     Slices,
     SliceState,
 )
@@ -56,6 +57,24 @@ class SliceCalls(Calls):
     def explain_slice(self, claim: SliceCreate) -> Explanation:
         """Say what would come of a claim, and why GPUs are out of the question."""
         return self._post("/v1/slices:explain", Explanation, claim)
+
+    def move_slice(
+        self,
+        slice_id: UUID,
+        move: SliceMove,
+        *,
+        if_match: Match | None = None,
+        idempotency_key: str | None = None,
+        validate_only: bool = False,
+    ) -> Slice:
+        """Claim a slice on another host in place of this one."""
+        options = {"if_match": if_match, "idempotency_key": idempotency_key, "params": trial(validate_only)}
+        return self._post(f"/v1/slices/{slice_id}:move", Slice, move, **options)
+
+    def abort_move(self, slice_id: UUID, *, if_match: Match | None = None, validate_only: bool = False) -> Slice:
+        """Give up a slice that was to replace another one, and return that."""
+        path, params = f"/v1/slices/{slice_id}:abort-move", trial(validate_only)
+        return self._post(path, Slice, if_match=if_match, params=params, repeatable=False)
 
     def delete_slice(
         self, slice_id: UUID, *, if_match: Match | None = None, validate_only: bool = False

@@ -153,6 +153,21 @@ class Tombstone(Answer):
     generation: Generation
 
 
+class Arriving(Answer):
+    """A claim on this host that no VM may start with yet: `from_host`, which it leaves, has not confirmed that."""
+
+    id: UUID
+    from_host: Name
+
+
+class Moved(Answer):
+    """A claim that was on this host and goes on as `slice_id` on `host`: no VM may ever start with it here."""
+
+    id: UUID
+    slice_id: UUID
+    host: Name
+
+
 class Desired(Answer):
     """Everything a host shall have. What is not named is left alone.
 
@@ -160,7 +175,7 @@ class Desired(Answer):
     declares it restored (``vgpumgr-api new-epoch``). While not `epoch_confirmed` for this host its agent obeys no
     tombstone; nor does it obey a generation that went back within one epoch, the sign of an undeclared restore.
     `lease_s`: for how long a cached copy lets claimed VMs start without the API. `host_state`: what operators made of
-    this host; in `maintenance` no VM starts with a slice.
+    this host; in `maintenance` no VM starts with a slice. `arriving` and `moved` say why a claim is not in `slices`.
     """
 
     host_id: UUID
@@ -172,6 +187,8 @@ class Desired(Answer):
     groups: list[DesiredGroup]
     slices: list[DesiredSlice]
     tombstones: list[Tombstone]
+    arriving: list[Arriving] = Field(default_factory=list)
+    moved: list[Moved] = Field(default_factory=list)
 
 
 class Bind(Request):

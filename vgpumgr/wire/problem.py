@@ -46,6 +46,8 @@ class Code(StrEnum):
     RESERVATION_USED = "reservation.used"
     SLICE_BOUND = "slice.bound"
     SLICE_RELEASING = "slice.releasing"
+    SLICE_MOVING = "slice.moving"
+    SLICE_MOVED = "slice.moved"
     WATCH_EXPIRED = "watch.expired"
     RATE_EXCEEDED = "rate.exceeded"
     OPERATION_DONE = "operation.done"
@@ -88,6 +90,8 @@ STATUS: dict[Code, int] = {
     Code.RESERVATION_USED: 409,
     Code.SLICE_BOUND: 409,
     Code.SLICE_RELEASING: 409,
+    Code.SLICE_MOVING: 409,
+    Code.SLICE_MOVED: 409,
     Code.WATCH_EXPIRED: 410,
     Code.RATE_EXCEEDED: 429,
     Code.OPERATION_DONE: 409,

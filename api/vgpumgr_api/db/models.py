@@ -241,6 +241,9 @@ class Slice(Base):
     it. A lost one counts on its GPU and no longer in quotas. `fair_ratio_permille`: its GPU's when it was claimed,
     which says what it counts there; no strict slice is ever counted as less than its share. `reserved_permille`: what
     it counts of its GPU's. Of `workload` process it has no mdev type, and counts what it claims of memory.
+
+    `moved_from`: the slice, of the host `moved_from_host_id`, that this one replaces. While it is `moving` no VM may
+    start with it, because that host has not confirmed that none does with the other. A slice that was moved is lost.
     """
 
     __tablename__ = "slices"
@@ -268,6 +271,7 @@ class Slice(Base):
             " AND (anti_affinity_level IS NULL OR anti_affinity_level IN ('host', 'gpu'))",
             name="anti_affinity",
         ),
+        Index("ix_slices_moved_from", "moved_from", unique=True),
         *(
             Index(
                 f"ix_slices_{tie}",
@@ -303,3 +307,6 @@ class Slice(Base):
     reserve_period_us: Mapped[int | None]
     reserved_permille: Mapped[int] = mapped_column(server_default="0")
     workload: Mapped[str] = mapped_column(String(16), server_default="vm")
+    moved_from: Mapped[UUID | None]
+    moved_from_host_id: Mapped[UUID | None] = mapped_column(index=True)
+    moving: Mapped[bool] = mapped_column(server_default=text("false"))

@@ -7,10 +7,10 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 
 from vgpumgr.wire.common import Name, Page
-from vgpumgr.wire.resources import Explanation, Slice, SliceBatch, SliceCreate, Slices, SliceState
+from vgpumgr.wire.resources import Explanation, Slice, SliceBatch, SliceCreate, SliceMove, Slices, SliceState
 from vgpumgr_api.call import CallDep, Flag, IdempotencyKey, IfMatch, PageDep, TrialDep
 from vgpumgr_api.expired import despite_expired, give_expired_back
-from vgpumgr_api.services import claims, explain
+from vgpumgr_api.services import claims, explain, moves
 from vgpumgr_api.strict import ConfirmedRoute, ReadingRoute, Route
 
 router = APIRouter(prefix="/v1/slices", tags=["slices"], route_class=Route)
@@ -100,3 +100,37 @@ def delete_slice(call: TrialDep, slice_id: UUID, if_match: IfMatch) -> Slice:
     releasing = call.write(claims.delete_slice, slice_id, if_match=if_match)
     call.tag(releasing.id, releasing.generation)
     return releasing
+
+
+@router.post(
+    "/{slice_id}:move",
+    status_code=201,
+    responses={200: {"description": "With validate_only: what would replace it", "model": Slice}},
+)
+def move_slice(
+    call: TrialDep, slice_id: UUID, wanted: SliceMove, if_match: IfMatch, idempotency_key: IdempotencyKey = None
+) -> Slice:
+    """Claims a slice on another host in place of this one, whose VM does not run, at no charge.
+
+    The answer is the new slice, whose id goes into the domain's XML there. This one is lost.
+    """
+    moved = despite_expired(
+        call,
+        lambda: call.write_once(
+            idempotency_key,
+            lambda session, actor, body: moves.move_slice(session, actor, slice_id, body, if_match=if_match),
+            wanted,
+            kind=Slice,
+        ),
+    )
+    call.located(f"/v1/slices/{moved.id}")
+    call.tag(moved.id, moved.generation)
+    return moved
+
+
+@router.post("/{slice_id}:abort-move")
+def abort_move(call: TrialDep, slice_id: UUID, if_match: IfMatch) -> Slice:
+    """Gives up a slice that was to replace another one, which is claimed again. Not once a VM may start with it."""
+    kept = call.write(moves.abort_move, slice_id, if_match=if_match)
+    call.tag(kept.id, kept.generation)
+    return kept

@@ -187,7 +187,7 @@ def _claim(
             request, place = _place(session, actor, tenant, profile, asked, first=not claimed)
         except Refusal as refusal:
             raise (_in_batch(refusal, number, len(requests)) if batch else refusal) from None
-        claim = _new(session, tenant, profile, request, place)
+        claim = new_claim(session, tenant, profile, request, place)
         made = _answer(claim, who, profile, place, standings)
         kept = None if begun is None else begun.parameters(made)
         claim_rows.write(session, actor, claim, who, profile.name, place, bump=len(requests) == 1, kept=kept)
@@ -256,9 +256,10 @@ def _answer(
     )
 
 
-def _new(
+def new_claim(
     session: Session, tenant: models.Tenant, profile: models.Profile, request: SliceCreate, place: Place
 ) -> models.Slice:
+    """Returns a claim on a place that was taken, of no session; see `claim_rows`."""
     affinity, anti_affinity = request.affinity, request.anti_affinity
     return models.Slice(
         id=uuid4(),
@@ -284,6 +285,9 @@ def _new(
         tombstone_generation=None,
         generation=1,
         created_at=now(session),
+        moved_from=None,
+        moved_from_host_id=None,
+        moving=False,
     )
 
 

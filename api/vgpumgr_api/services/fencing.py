@@ -56,8 +56,9 @@ def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *,
     if not set(owners) >= set(owners_in_order(lost)):  # another tenant claimed before the GPUs were locked
         raise TryAgain
     return_quota(session, lost)
+    arrived = progress.settle_moves(session, actor, models.Slice.moved_from_host_id == host.id)
     progress.lose(session, [claim.id for claim, _ in lost])
-    bump(session, [host.id])
+    bump(session, [host.id, *arrived])
     _lock(session, host, if_match)
     grants.end(session, [claim.id for claim, _ in lost])
     for claim, tenant in lost:

@@ -5,11 +5,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import ColumnElement, and_, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from vgpumgr.wire.common import Mode, Policy, Workload
 from vgpumgr.wire.fleet import (
     LEASE_S,
+    Arriving,
     Bind,
     Desired,
     DesiredCard,
@@ -17,6 +18,7 @@ from vgpumgr.wire.fleet import (
     DesiredSlice,
     Enroll,
     Enrolled,
+    Moved,
     Report,
     Reported,
     Tombstone,
@@ -145,7 +147,7 @@ def desired_generation(session: Session, actor: Actor, host: str) -> tuple[UUID,
 def desired(session: Session, actor: Actor, host: str, *, lease_s: int = LEASE_S) -> Desired:
     """Returns all that a host shall have. To be run read-only, so that everything is of one moment."""
     row = own_host(session, actor, host)
-    seen = [
+    here = [
         view(found)
         for found in session.execute(
             views()
@@ -153,6 +155,8 @@ def desired(session: Session, actor: Actor, host: str, *, lease_s: int = LEASE_S
             .order_by(models.Gpu.address, models.Tenant.name, models.Slice.id)
         )
     ]
+    # An agent of before, which does not know of moves, then refuses their VMs as those without a claim.
+    seen = [one for one in here if not one.slice.moving or one.slice.state != SliceState.CLAIMED.value]
     parties: dict[tuple[UUID, str], list[View]] = {}
     groups: list[DesiredGroup] = []
     slices: list[DesiredSlice] = []
@@ -181,7 +185,33 @@ def desired(session: Session, actor: Actor, host: str, *, lease_s: int = LEASE_S
             for one in seen
             if one.slice.state != SliceState.CLAIMED.value
         ],
+        arriving=_arriving(session, row) if len(seen) < len(here) else [],
+        moved=_moved(session, row),
     )
+
+
+def _arriving(session: Session, host: models.Host) -> list[Arriving]:
+    left = aliased(models.Host)
+    rows = session.execute(
+        select(models.Slice.id, left.name)
+        .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
+        .join(left, left.id == models.Slice.moved_from_host_id)
+        .where(models.Gpu.host_id == host.id, models.Slice.moving, models.Slice.state == SliceState.CLAIMED.value)
+        .order_by(models.Slice.id)
+    )
+    return [Arriving(id=slice_id, from_host=name) for slice_id, name in rows]
+
+
+def _moved(session: Session, host: models.Host) -> list[Moved]:
+    """For as long as there is what replaces it a slice that left here is told, also when its tombstone is gone."""
+    rows = session.execute(
+        select(models.Slice.moved_from, models.Slice.id, models.Host.name)
+        .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
+        .join(models.Host, models.Host.id == models.Gpu.host_id)
+        .where(models.Slice.moved_from_host_id == host.id)
+        .order_by(models.Slice.moved_from)
+    )
+    return [Moved(id=old, slice_id=slice_id, host=name) for old, slice_id, name in rows if old is not None]
 
 
 def report(session: Session, actor: Actor, host: str, report: Report) -> Reported:
@@ -208,6 +238,8 @@ def bind(session: Session, actor: Actor, host: str, slice_id: UUID, request: Bin
         raise Refusal(Code.SLICE_RELEASING, f"slice {slice_id} was {how}; claim another one for this VM")
     if claim.workload != Workload.VM.value:
         raise Refusal(Code.SLICE_BOUND, f"slice {slice_id} is for processes of its host; claim one for this VM")
+    if claim.moving:
+        raise Refusal(Code.SLICE_MOVING, f"slice {slice_id} is on its way here; bind it when it has arrived")
     if claim.vm_uuid is None:
         claim.vm_uuid = request.vm_uuid
         claim.generation += 1

@@ -97,6 +97,19 @@ def move(session: Session, gpu_id: UUID, address: str) -> None:
     session.connection().execute(insert(ledger.Grant), others)
 
 
+def resume(session: Session, slice_id: UUID) -> None:
+    """A claim that was given up is one again: another life of it begins. The caller holds the slice."""
+    columns = table_of(ledger.Grant).c
+    latest = select(*columns).where(columns.slice_id == slice_id, columns.ended_at.is_(None))
+    row = session.execute(latest).mappings().one_or_none()
+    if row is None:
+        return
+    end(session, [slice_id])
+    moment = session.scalar(select(_instant(session)))
+    again = dict(row) | {"id": uuid4(), "started_at": moment, "deleted_at": None}
+    session.connection().execute(insert(ledger.Grant), [again])
+
+
 def list_grants(session: Session, actor: Actor, page: PageRequest, wanted: LedgerFilter) -> Page[Grant]:
     """Returns the lives that fall into a time, by id; those that go on included."""
     require_order(wanted.since, wanted.until)

@@ -196,6 +196,39 @@ def begin_release(session: Session, slice_id: UUID) -> None:
     upsert(session, SliceProgress, [_row(slice_id, place, now(session))])
 
 
+def put(session: Session, slice_id: UUID, place: Place) -> None:
+    """Brings a slice to another place, and tells nobody. The caller holds it."""
+    upsert(session, SliceProgress, [_row(slice_id, place, now(session))])
+
+
+def arriving(host: str) -> Place:
+    """Returns where a slice is that comes from a host, until that has confirmed it."""
+    return Place(SliceState.CLAIMED, detail=f"host {host} has not confirmed yet that it left there")
+
+
+def settle_moves(session: Session, actor: Actor, those: ColumnElement[bool]) -> set[UUID]:
+    """Lets VMs start with slices that come from another host, and returns the hosts whose desired state changes by it.
+
+    The caller knows that no VM starts with what they replace.
+    """
+    rows = session.execute(
+        select(Slice, Tenant, Gpu.host_id)
+        .join(Tenant, Tenant.id == Slice.tenant_id)
+        .join(Gpu, Gpu.id == Slice.gpu_id)
+        .where(those, Slice.moving, Slice.state == SliceState.CLAIMED.value)
+        .order_by(Slice.id)
+        .with_for_update(of=Slice)
+        .execution_options(populate_existing=True)
+    ).all()
+    for claim, tenant, _ in rows:
+        claim.moving = False
+        claim.generation += 1
+        put(session, claim.id, Place(SliceState.CLAIMED, timed=True))
+        events.record(session, actor, "slice.arrived", claim.id, tenant=tenant, generation=claim.generation)
+    session.flush()
+    return {host_id for _, _, host_id in rows}
+
+
 def lose(session: Session, slice_ids: Sequence[UUID]) -> None:
     """The host of these was fenced. The caller holds them."""
     upsert(session, SliceProgress, [_row(one, Place(SliceState.LOST), now(session)) for one in sorted(slice_ids)])

@@ -18,6 +18,7 @@ from vgpumgr_api.db.statements import change
 from vgpumgr_api.services import events, grants
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.enforcement import counted_permille
+from vgpumgr_api.services.progress import settle_moves
 from vgpumgr_api.services.quotas import give_back
 
 BATCH = 500
@@ -53,9 +54,11 @@ def release(session: Session, actor: Actor, slice_ids: list[UUID]) -> set[UUID]:
             ),
         )
     grants.end(session, slice_ids)
+    lost = [claim.id for claim, _, _ in rows if claim.state == SliceState.LOST.value]
     for claim, tenant, _ in rows:
         _end(session, actor, claim, tenant)
-    return {host_id for _, _, host_id in rows}
+    arrived = settle_moves(session, actor, Slice.moved_from.in_(lost)) if lost else set()
+    return {host_id for _, _, host_id in rows} | arrived
 
 
 def owners_in_order(claims: Iterable[tuple[Slice | Hold, Tenant]]) -> list[UUID]:

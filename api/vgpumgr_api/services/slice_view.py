@@ -33,7 +33,7 @@ _SLICE: Bundle[Any] = Bundle(
     *(_slice.id, _slice.generation, _slice.created_at, _slice.state, _slice.vm_uuid, _slice.mdev_type),
     *(_slice.mode, _slice.band, _slice.share_permille, _slice.mem_bytes, _slice.fair_ratio_permille),
     *(_slice.affinity, _slice.affinity_level, _slice.anti_affinity, _slice.anti_affinity_level),
-    *(_slice.reserve_period_us, _slice.workload),
+    *(_slice.reserve_period_us, _slice.workload, _slice.moved_from, _slice.moved_from_host_id, _slice.moving),
 )
 _GPU: Bundle[Any] = Bundle(
     "gpu",
@@ -53,6 +53,8 @@ _PROGRESS: Bundle[Any] = Bundle(
 )
 GPU_ABSENT = "gpu.absent"
 """Why a slice of a GPU that its host does not have cannot be used."""
+MOVING, MOVED = "slice.moving", "slice.moved"
+"""No VM starts with it yet, because the host that it comes from may start one; or never again. See `moves`."""
 
 _ENDING = (SliceState.RELEASING, SliceState.LOST)
 _LIMITS: Bundle[Any] = Bundle(
@@ -191,6 +193,10 @@ def answer(seen: View) -> Slice:
     means = means_of(gpu)
     state = SliceState(progress.state if progress else claim.state)
     reason, detail = (progress.reason, progress.detail) if progress else ("", "")
+    if claim.moving:
+        reason = reason or MOVING
+    elif state is SliceState.LOST and detail:  # of one that was lost with its host nothing more is said
+        reason = MOVED
     if not gpu.present and state not in _ENDING:
         reason, detail = GPU_ABSENT, f"its GPU is not in its host; {detail}" if detail else "its GPU is not in its host"
     return Slice(
@@ -201,6 +207,7 @@ def answer(seen: View) -> Slice:
         mem_bytes=claim.mem_bytes,
         mode=Mode(claim.mode),
         vm_uuid=claim.vm_uuid,
+        moved_from=claim.moved_from,
         host=seen.host,
         gpu=gpu.address,
         gpu_id=gpu.id,

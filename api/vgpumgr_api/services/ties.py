@@ -131,7 +131,8 @@ def ties_of(
 ) -> Ties:
     """Returns what a claim's ties demand now, or those of a place that is to be held.
 
-    `without`: this place draws nothing to it and keeps it from nowhere; it would be given up.
+    `without`: this place draws nothing to it and keeps it from nowhere; it would be given up. So does a slice that is
+    to be moved, which is on another host than those that are asked about.
 
     A slice that is being deleted draws no other to it, and keeps others away until it is gone. One that was lost with
     its host does neither.
@@ -145,6 +146,8 @@ def ties_of(
             .join(Gpu, Gpu.id == Slice.gpu_id)
             .where(Slice.tenant_id == tenant_id, Slice.affinity == tie.key, Slice.state == SliceState.CLAIMED.value)
         )
+        if without is not None:
+            members = members.where(Slice.id != without)
         places = (
             select(Gpu.host_id, Hold.gpu_id, Reservation.affinity_level)
             .select_from(Hold)

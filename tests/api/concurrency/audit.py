@@ -12,9 +12,10 @@ from uuid import UUID
 
 import psycopg
 
-CHANGES = ("slice.bound", "slice.releasing", "slice.lost")
-"""What may happen to a claim; each is another generation."""
-ONCE = ("slice.claimed", *CHANGES, "slice.released")
+ENDS = ("slice.bound", "slice.releasing", "slice.lost")
+CHANGES = (*ENDS, "slice.moved", "slice.arrived")
+"""What may happen to a claim; each is another generation. A move may be aborted, and made again."""
+ONCE = ("slice.claimed", *ENDS, "slice.released")
 PROGRESS = {
     "claimed": ("claimed", "prepared", "attached", "failed", "orphaned"),
     "releasing": ("releasing", "orphaned"),
@@ -194,13 +195,24 @@ class Audit:
         found = [f"{answers.count(None)} idempotency keys without an answer"] if None in answers else []
         named = Counter(each["id"] for answer in answers if answer for each in answer.get("slices", [answer]))
         found += [f"{count} idempotency keys made {name}" for name, count in named.items() if count > 1]
-        lost = {subject for _, kind, subject, *_ in self.events() if kind == "slice.lost"}
+        lost = self._lost()
         made = Counter(
             detail["vm_uuid"]
             for _, kind, subject, _, detail in self.events()
             if kind == "slice.claimed" and subject not in lost
         )
         return found + [f"{count} claims for VM {vm}" for vm, count in made.items() if vm is not None and count > 1]
+
+    def _lost(self) -> set[str]:
+        """With their hosts, or because they go on elsewhere, unless they came back from there."""
+        lost = set()
+        rows = self.ask("SELECT kind, object FROM events ORDER BY id")
+        for kind, subject in rows:
+            if kind in ("slice.lost", "slice.moved"):
+                lost.add(subject)
+            elif kind == "slice.arrived":
+                lost.discard(subject)
+        return lost
 
     def _events(self) -> list[str]:
         events = self.events()
@@ -214,13 +226,11 @@ class Audit:
         for _, kind, subject, *_ in events:
             told[kind].add(subject)
         ended = told["slice.released"]
-        for state, those in (
-            ("releasing", told["slice.releasing"] - told["slice.lost"] - ended),
-            ("lost", told["slice.lost"] - ended),
-        ):
+        lost = self._lost()
+        for state, those in (("releasing", told["slice.releasing"] - lost - ended), ("lost", lost - ended)):
             if those != {str(row.id) for row in self.slices().values() if row.state == state}:
                 found.append(f"{kinds} do not explain {states[state]} slices that are {state}")
-        found += [f"{one} ended without a tombstone" for one in ended - told["slice.releasing"] - told["slice.lost"]]
+        found += [f"{one} ended without a tombstone" for one in ended - told["slice.releasing"] - lost]
         changes = Counter(subject for _, kind, subject, *_ in events if kind in CHANGES)
         found += [
             f"slice {_uuid(one)} of generation {generation} changed {changes[str(_uuid(one))]} times"

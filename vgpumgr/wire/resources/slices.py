@@ -36,8 +36,8 @@ class SliceState(StrEnum):
     nobody vouches for it, because its host has been silent for longer than its lease, or was told to remove it and has
     not confirmed that. Both count as before, and are left when the host says something else.
 
-    `lost`: its host was fenced. No quota counts it; its GPU does until the host, enrolled again, has confirmed that the
-    device is gone.
+    `lost`: its host was fenced, or it was moved to another host (`state_reason` ``slice.moved``). No quota counts it;
+    its GPU does until its host, enrolled again if it was fenced, has confirmed that the device is gone.
     """
 
     CLAIMED = "claimed"
@@ -107,6 +107,17 @@ class SliceBatch(Request):
     """Claims of one tenant that are carried out all, in this order, or not at all."""
 
     slices: Annotated[list[SliceCreate], Field(min_length=1, max_length=BATCH_MAX)]
+
+
+class SliceMove(Request):
+    """Where a slice of a VM that does not run goes. `host`: any but its own.
+
+    `source_off`: the name of the host that it leaves, said by an operator who made sure that this machine is off.
+    Without it no VM starts with the slice on `host` before the other host has confirmed that none runs there.
+    """
+
+    host: Name
+    source_off: Name | None = None
 
 
 class Explanation(Answer):
@@ -185,6 +196,9 @@ class Slice(Answer):
 
     With `workload` process it is no device: `id` names the socket on its host by which programs start. It is `prepared`
     while its broker takes programs and `attached` while there are some, and `mdev_type` is `process`.
+
+    `moved_from`: the slice of another host that this one replaces; while its `state_reason` is ``slice.moving``, no VM
+    starts with either.
     """
 
     id: UUID
@@ -194,6 +208,7 @@ class Slice(Answer):
     mem_bytes: MemBytes
     mode: Mode
     vm_uuid: UUID | None
+    moved_from: UUID | None = None
     host: Name
     gpu: PciAddress
     gpu_id: UUID

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slices that replace one of another host, as after an evacuation. Those of before replace none."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0027"
+down_revision = "0026"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("slices", sa.Column("moved_from", sa.Uuid(), nullable=True))
+    op.add_column("slices", sa.Column("moved_from_host_id", sa.Uuid(), nullable=True))
+    op.add_column("slices", sa.Column("moving", sa.Boolean(), server_default=sa.text("false"), nullable=False))
+    op.create_index("ix_slices_moved_from", "slices", ["moved_from"], unique=True)
+    op.create_index("ix_slices_moved_from_host_id", "slices", ["moved_from_host_id"])
+
+
+def downgrade() -> None:
+    op.drop_index("ix_slices_moved_from_host_id", "slices")
+    op.drop_index("ix_slices_moved_from", "slices")
+    for column in ("moving", "moved_from_host_id", "moved_from"):
+        op.execute(f"ALTER TABLE slices DROP COLUMN {column}")
