@@ -34,7 +34,7 @@ class Why(StrEnum):
     IDLE = "idle"
     STALE_RECORD = "stale record"
     ORPHAN = "orphan"
-    MOVED = "on another GPU"
+    MOVED = "moved to another GPU"
     WITHHELD = "withheld"
 
 
@@ -169,7 +169,7 @@ def plan(
 
 def lacking(wanted: Wanted, observed: Observed, *, released: frozenset[UUID] = frozenset()) -> dict[UUID, str]:
     """Return the devices that stay and have no executor though they are to have one, with the reason if it is known."""
-    claimed = {claim.id for claim in wanted.slices}
+    claims = {claim.id: claim for claim in wanted.slices}
     found = {}
     for uuid, each in observed.slices.items():
         executor = observed.executors.get(uuid)
@@ -177,8 +177,7 @@ def lacking(wanted: Wanted, observed: Observed, *, released: frozenset[UUID] = f
             continue
         if not each.recorded or uuid in observed.removing or not observed.lends(uuid):
             continue
-        dead = uuid in wanted.tombstones
-        if _unwanted(each, claimed=uuid in claimed, dead=dead, released=uuid in released) is None:
+        if _unwanted(each, claims.get(uuid), dead=uuid in wanted.tombstones, released=uuid in released) is None:
             found[uuid] = executor.reason if executor is not None else ""
     return found
 
@@ -239,7 +238,7 @@ def _slices(
         if not found.recorded or uuid in observed.removing:
             continue
         claim = claims.get(uuid)
-        why = _unwanted(found, claimed=claim is not None, dead=uuid in wanted.tombstones, released=uuid in released)
+        why = _unwanted(found, claim, dead=uuid in wanted.tombstones, released=uuid in released)
         if why is not None:
             yield RemoveSlice(uuid, why)
         elif claim is not None:
@@ -249,15 +248,17 @@ def _slices(
                 yield RenewPermit(uuid)
 
 
-def _unwanted(found: ObservedSlice, *, claimed: bool, dead: bool, released: bool) -> Why | None:
-    if claimed and released:
+def _unwanted(found: ObservedSlice, claim: DesiredSlice | None, *, dead: bool, released: bool) -> Why | None:
+    if claim is not None and released:
         return Why.RELEASED
     if found.open:
         return None
-    if dead and not claimed:
-        return Why.TOMBSTONE
-    # Without a claim and without a tombstone the API may have forgotten it by mistake; see orphans().
-    return Why.IDLE if claimed and not found.permit_s else None
+    if claim is None:
+        # Without a claim and without a tombstone the API may have forgotten it by mistake; see orphans().
+        return Why.TOMBSTONE if dead else None
+    if found.gpu != claim.gpu:  # the next start makes it where the claim is now
+        return Why.MOVED
+    return None if found.permit_s else Why.IDLE
 
 
 def _same_slice(claim: DesiredSlice, found: ObservedSlice) -> bool:

@@ -106,6 +106,42 @@ def test_another_card_in_its_place_is_not_given_out(swappable: Host) -> None:
     assert swappable.api.last().refusals == []
 
 
+def rehome(host: Host, *, generation: int) -> None:
+    """The API has moved A from the first card to the second."""
+    host.api.set(
+        groups=[group("blue", 800, card=THERE, gpu=OTHER_GPU)],
+        slices=[
+            claim(A, vm=VM, card=THERE, gpu=OTHER_GPU).model_copy(update={"generation": generation}),
+            claim(B, vm=VM, card=THERE, gpu=OTHER_GPU),
+        ],
+    )
+    host.learn()
+
+
+def test_a_claim_that_was_moved_to_another_card_is_made_there(swappable: Host) -> None:
+    """Its card was taken out, which took the device with it, and left the record."""
+    swappable.start(A)
+    swappable.kernel.reboot()
+    plug(swappable.kernel, GPU, DesiredCard(serial="0000000000000033"))
+    swappable.restart()
+    rehome(swappable, generation=2)
+    swappable.start(A)
+    assert places(swappable) == {str(A): OTHER_GPU}
+    assert weights(swappable) == {OTHER_GPU: 800}
+
+
+def test_a_device_where_a_claim_was_goes_once_no_vm_has_it(swappable: Host) -> None:
+    swappable.start(A)
+    swappable.kernel.open(str(A))
+    rehome(swappable, generation=2)
+    assert places(swappable) == {str(A): GPU}
+    swappable.kernel.close_slice(str(A))
+    swappable.reconcile()
+    assert places(swappable) == {}
+    swappable.start(A)
+    assert places(swappable) == {str(A): OTHER_GPU}
+
+
 def test_a_card_without_a_number_is_known_by_place_and_kind(swappable: Host) -> None:
     kind = DesiredCard(pci_ids="10de:2330")
     swappable.api.set(groups=[group(card=kind)], slices=[claim(A, vm=VM, card=kind)])

@@ -58,7 +58,7 @@ def observed(*slices: ObservedSlice, groups: tuple[ObservedGroup, ...] = (), **c
     return Observed(
         **{
             "boot_id": UUID(int=7),
-            "gpus": {GPU: gpu()},
+            "gpus": {GPU: gpu(), OTHER: gpu(address=OTHER)},
             "groups": {(each.gpu, each.tenant): each for each in groups},
             "slices": {each.uuid: each for each in slices},
             **changes,
@@ -70,6 +70,9 @@ CLAIM = claim(A, vm=VM)
 CAPPED = claim(A, vm=VM, cap_us=3000, cap_period_us=10_000)
 GROUP = group()
 WANTED = Wanted(groups=(GROUP,), slices=(CLAIM,))
+OTHER = "0000:00:11.0"
+MOVED_GROUP = group(gpu=OTHER)
+ELSEWHERE = Wanted(groups=(MOVED_GROUP,), slices=(claim(A, vm=VM, gpu=OTHER),))
 ALL = Orphans(slices=frozenset({A, B, C}), groups=frozenset({KEY, (GPU, "green")}))
 DEAD = Wanted(tombstones=frozenset({A}), doomed=frozenset({KEY}))
 
@@ -98,6 +101,13 @@ TABLE: dict[str, tuple[Wanted, Observed, list[Action]]] = {
         WANTED, observed(seen(A, permit_s=9, vm_uuid=UUID(int=9)), groups=(seen_group(),)), []
     ),
     "a device that nobody uses": (WANTED, observed(seen(A), groups=(seen_group(),)), [RemoveSlice(A, Why.IDLE)]),
+    "a device where its claim was": (
+        ELSEWHERE, observed(seen(A, permit_s=9), groups=(seen_group(),)),
+        [ConfigureGroup(MOVED_GROUP), RemoveSlice(A, Why.MOVED)],
+    ),
+    "a device in use where its claim was": (
+        ELSEWHERE, observed(seen(A, open=True), groups=(seen_group(),)), [ConfigureGroup(MOVED_GROUP)]
+    ),
     "a device in use with another weight": (
         WANTED, observed(seen(A, open=True, weight=1), groups=(seen_group(),)), [ApplySlice(CLAIM)]
     ),

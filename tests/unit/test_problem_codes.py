@@ -33,6 +33,7 @@ FROZEN = {
     "host.fenced": 403,
     "host.online": 409,
     "host.draining": 409,
+    "gpu.present": 409,
     "ca.absent": 409,
     "reservation.used": 409,
     "slice.bound": 409,

@@ -16,6 +16,7 @@ from vgpumgr.cli.make import SecretFileOption, hand_over, request
 from vgpumgr.cli.observe import observe
 from vgpumgr.cli.operation import present, wait
 from vgpumgr.cli.probe_gpu import probe_gpu
+from vgpumgr.cli.rehome import rehome
 from vgpumgr.cli.session import Output, OutputOption, Session, begin
 from vgpumgr.cli.show import show
 from vgpumgr.cli.watch import watch
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
     from vgpumgr.wire.resources import Host
 
 host = typer.Typer(
-    help="Check, watch, cordon, drain, fence or re-enrol hosts; confirm their epoch.", no_args_is_help=True
+    help="Check, watch, cordon, drain, fence or re-enrol hosts; confirm their epoch; move claims off a lost GPU.",
+    no_args_is_help=True,
 )
 host.command()(doctor)
 host.command()(audit)
 host.command()(observe)
 host.command("probe-gpu")(probe_gpu)
+host.command("rehome")(rehome)
 host.command()(watch)
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from vgpumgr.client.calls import Calls, trial, yes
 from vgpumgr.client.transport import Match, segment
-from vgpumgr.wire.operations import HostDrain, Operation
+from vgpumgr.wire.operations import GpuRehome, HostDrain, Operation
 from vgpumgr.wire.resources import Gpu, GpuPatch, Host, HostCreate, HostCreated, HostFence, HostPatch
 
 
@@ -97,3 +97,16 @@ class HostCalls(Calls):
 
     def patch_gpu(self, gpu_id: UUID, patch: GpuPatch, *, if_match: Match, validate_only: bool = False) -> Gpu:
         return self._patch(f"/v1/gpus/{gpu_id}", Gpu, patch, if_match, validate_only=validate_only)
+
+    def rehome_gpu(
+        self,
+        gpu_id: UUID,
+        rehome: GpuRehome,
+        *,
+        if_match: Match,
+        idempotency_key: str | None = None,
+        validate_only: bool = False,
+    ) -> Operation:
+        """Move the claims of a GPU that is gone to another GPU of its host."""
+        options = {"if_match": if_match, "idempotency_key": idempotency_key, "params": trial(validate_only)}
+        return self._post(f"/v1/gpus/{gpu_id}:rehome", Operation, rehome, **options)

@@ -77,3 +77,9 @@ class HostDrain(Request):
     deadline_s: Annotated[int, Field(ge=1, le=DEADLINE_S_MAX)] = DRAIN_DEADLINE_S
     then: Literal["cordoned", "maintenance"] = "cordoned"
     labels: LabelsPatch = Field(default_factory=dict)
+
+
+class GpuRehome(Request):
+    """Moves the claims of a GPU that is gone. `to`: the id of the GPU of the same host that takes them."""
+
+    to: Annotated[UUID, Field(strict=False)]

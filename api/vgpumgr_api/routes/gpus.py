@@ -7,10 +7,11 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 
 from vgpumgr.wire.common import Name, Page
+from vgpumgr.wire.operations import GpuRehome, Operation
 from vgpumgr.wire.resources import Gpu, GpuPatch, HostState
 from vgpumgr.wire.selector import Selector, parse_selector
-from vgpumgr_api.call import CallDep, Flag, IfMatch, PageDep, TrialDep
-from vgpumgr_api.services import gpus
+from vgpumgr_api.call import CallDep, Flag, IdempotencyKey, IfMatch, PageDep, TrialDep
+from vgpumgr_api.services import gpus, rehoming
 from vgpumgr_api.strict import Route
 
 router = APIRouter(prefix="/v1/gpus", tags=["gpus"], route_class=Route)
@@ -44,3 +45,23 @@ def patch_gpu(call: TrialDep, gpu_id: UUID, patch: GpuPatch, if_match: IfMatch) 
     gpu = call.write(gpus.patch_gpu, gpu_id, patch, if_match=if_match)
     call.tag(gpu.id, gpu.generation)
     return gpu
+
+
+@router.post(
+    "/{gpu_id}:rehome",
+    status_code=202,
+    responses={200: {"description": "With validate_only: what would be done", "model": Operation}},
+)
+def rehome_gpu(
+    call: TrialDep, gpu_id: UUID, wanted: GpuRehome, if_match: IfMatch, idempotency_key: IdempotencyKey = None
+) -> Operation:
+    """Moves the claims of a GPU that is gone to another one of its host, all or none. Needs If-Match."""
+    done = call.write_once(
+        idempotency_key,
+        lambda session, actor, body: rehoming.rehome_gpu(session, actor, gpu_id, body, if_match=if_match),
+        wanted,
+        kind=Operation,
+    )
+    call.located(f"/v1/operations/{done.id}")
+    call.tag(done.id, done.generation)
+    return done

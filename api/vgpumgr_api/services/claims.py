@@ -18,7 +18,16 @@ from vgpumgr_api.services.actors import Actor, reachable_tenants, require_change
 from vgpumgr_api.services.enforcement import Timeslice
 from vgpumgr_api.services.generations import IfMatch, bump, bump_claimed, refuse_other
 from vgpumgr_api.services.idempotency import Begun, Once
-from vgpumgr_api.services.lookup import Claiming, claiming, host_wanted, named_by, on_host, profile_named, tenant_named
+from vgpumgr_api.services.lookup import (
+    Claiming,
+    claiming,
+    host_of,
+    host_wanted,
+    named_by,
+    on_host,
+    profile_named,
+    tenant_named,
+)
 from vgpumgr_api.services.obstacles import Wanted, policy_of, settled
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.permits import Asked
@@ -293,12 +302,11 @@ def new_claim(
 
 def _locked(session: Session, actor: Actor, slice_id: UUID) -> tuple[models.Slice, UUID, models.Tenant]:
     row = session.execute(
-        select(models.Slice, models.Gpu.host_id, models.Tenant)
-        .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
+        select(models.Slice, models.Tenant)
         .join(models.Tenant, models.Tenant.id == models.Slice.tenant_id)
         .where(models.Slice.id == slice_id, reachable_tenants(actor))
         .with_for_update(of=models.Slice)
     ).one_or_none()
     if row is None:
         raise unknown("slice", slice_id)
-    return row[0], row[1], row[2]
+    return row[0], host_of(session, row[0]), row[1]

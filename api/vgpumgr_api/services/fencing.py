@@ -50,7 +50,7 @@ def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *,
             " then fence it; force fences a host that lives",
         )
     owners = owners_in_order([*_claims(session, host.id), *_holds(session, host.id)])
-    _lock_quotas(session, owners)
+    lock_quotas(session, owners)
     _close_gpus(session, actor, host)
     lost = _claims(session, host.id, lock=True)
     if not set(owners) >= set(owners_in_order(lost)):  # another tenant claimed before the GPUs were locked
@@ -110,7 +110,8 @@ def _holds(session: Session, host_id: UUID) -> list[tuple[Hold, models.Tenant]]:
     return [(row[0], row[1]) for row in rows]
 
 
-def _lock_quotas(session: Session, owners: list[UUID]) -> None:
+def lock_quotas(session: Session, owners: list[UUID]) -> None:
+    """Locks the quotas of `owners`, which are in the order of `owners_in_order`."""
     for owner in owners:
         session.scalar(select(models.Quota.tenant_id).where(models.Quota.tenant_id == owner).with_for_update())
 

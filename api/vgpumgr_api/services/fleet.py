@@ -36,6 +36,7 @@ from vgpumgr_api.services.actors import Actor, hash_of, invalid, new_secret, own
 from vgpumgr_api.services.enforcement import Part, plan_group
 from vgpumgr_api.services.generations import bump
 from vgpumgr_api.services.host_states import operators_state
+from vgpumgr_api.services.lookup import host_of
 from vgpumgr_api.services.slice_view import View, answer, view, views
 from vgpumgr_api.services.text import printable
 from vgpumgr_api.services.workloads import desired_process, is_for_processes
@@ -225,12 +226,11 @@ def bind(session: Session, actor: Actor, host: str, slice_id: UUID, request: Bin
     row = own_host(session, actor, host)
     found = session.execute(
         select(models.Slice, models.Tenant)
-        .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
         .join(models.Tenant, models.Tenant.id == models.Slice.tenant_id)
-        .where(models.Slice.id == slice_id, models.Gpu.host_id == row.id)
+        .where(models.Slice.id == slice_id)
         .with_for_update(of=models.Slice)
     ).one_or_none()
-    if found is None:
+    if found is None or host_of(session, found[0]) != row.id:
         raise unknown("slice", slice_id)
     claim, tenant = found
     if claim.state != SliceState.CLAIMED.value:

@@ -76,6 +76,11 @@ def move(session: Session, gpu_id: UUID, address: str) -> None:
     The caller holds the GPU.
     """
     slices = session.scalars(select(models.Slice.id).where(models.Slice.gpu_id == gpu_id).with_for_update()).all()
+    go_on(session, slices, address)
+
+
+def go_on(session: Session, slices: Sequence[UUID], address: str) -> None:
+    """Lives that go on on a GPU at another address: each ends, and another one begins there. The caller holds them."""
     columns = table_of(ledger.Grant).c
     rows = [
         dict(row)

@@ -198,7 +198,7 @@ def _update(
     name = f"{host.name}/{gpu.address}"
     if was_at != gpu.address:
         grants.move(session, gpu.id, gpu.address)
-        events.record(session, actor, "gpu.moved", name, detail={"from": was_at, **_hit(session, gpu.id)})
+        events.record(session, actor, "gpu.moved", name, detail={"from": was_at, **hit(session, gpu.id)})
     changed = not was_present or before != (_stored(gpu, _said(said)[-1]), _card(gpu))
     if changed:
         events.record(session, actor, "gpu.changed" if was_present else "gpu.found", name)
@@ -210,10 +210,10 @@ def mark_absent(session: Session, actor: Actor, host: models.Host, gpu: models.G
     name = f"{host.name}/{gpu.address}"
     change(session, update(models.Gpu).where(models.Gpu.id == gpu.id).values(present=False))
     session.refresh(gpu)
-    events.record(session, actor, "gpu.absent", name, detail=_hit(session, gpu.id))
+    events.record(session, actor, "gpu.absent", name, detail=hit(session, gpu.id))
 
 
-def _hit(session: Session, gpu_id: UUID) -> dict[str, Any]:
+def hit(session: Session, gpu_id: UUID) -> dict[str, Any]:
     """What an operator has to know of a GPU that is elsewhere or gone: whose slices, how many, and some of them."""
     of_gpu = models.Slice.gpu_id == gpu_id
     slices = session.scalars(select(models.Slice.id).where(of_gpu).order_by(models.Slice.id).limit(HIT_MAX)).all()

@@ -150,6 +150,15 @@ def host_named(session: Session, name: str, *, lock: bool = False) -> models.Hos
     return found
 
 
+def host_of(session: Session, claim: models.Slice) -> UUID:
+    """Returns where a slice is. The caller holds it, and asks only then.
+
+    While a lock is waited for, a slice may be moved to another GPU. A statement that joins the two and locks the slice
+    would then find neither: PostgreSQL looks at the new slice, with the GPU that it had joined before.
+    """
+    return session.scalars(select(models.Gpu.host_id).where(models.Gpu.id == claim.gpu_id)).one()
+
+
 def host_wanted(session: Session, actor: Actor, name: str | None) -> UUID | None:
     """Returns the host that the `host` of a claim asks for, None if for none.
 

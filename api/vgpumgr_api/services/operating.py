@@ -18,7 +18,7 @@ from vgpumgr.wire.problem import Code
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.progress import Operation
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import drain, operations
+from vgpumgr_api.services import drain, operations, rehoming
 from vgpumgr_api.services.actors import Actor, local_operator, require_operator, require_view
 from vgpumgr_api.services.generations import IfMatch, refuse_other
 from vgpumgr_api.services.liveness import alive_for
@@ -45,7 +45,7 @@ class Kind(Protocol):
         """Leaves the target as it shall be after such an end. `undo`: as it was before the operation."""
 
 
-KINDS: dict[str, Kind] = {drain.KIND: drain.Drain()}
+KINDS: dict[str, Kind] = {drain.KIND: drain.Drain(), rehoming.KIND: rehoming.Rehome()}
 
 
 def advance(session: Session, operation_id: UUID, *, due_by: datetime | None = None) -> None:

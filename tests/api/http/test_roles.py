@@ -165,6 +165,9 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("PATCH", "/v1/gpus/{gpu_id}"): operators(
         "/v1/gpus/{gpu}", Code.GENERATION_STALE, headers=STALE, body=lambda: {"labels": {"zone": "a"}}
     ),
+    ("POST", "/v1/gpus/{gpu_id}:rehome"): operators(
+        "/v1/gpus/{gpu}:rehome", Code.GENERATION_STALE, headers=STALE, body=lambda: {"to": str(uuid4())}
+    ),
     ("GET", "/v1/slices"): people("/v1/slices"),
     ("POST", "/v1/slices"): owners("/v1/slices?validate_only=true", body=lambda: {"tenant": "web", "profile": "p1"}),
     ("POST", "/v1/slices:batch"): owners(

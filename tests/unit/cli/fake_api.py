@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from tests.unit.cli.fake_content import (
     GPU,
     MADE,
+    OPERATIONS,
     SLICES,
     TOKENS,
     contents,
@@ -129,6 +130,10 @@ class FakeApi:
             if kind == "operations":
                 operations.OperationCancel.model_validate_json(request.content)
                 return _json(operation_of(found.id, "cancelled"))
+            if verb == "rehome":
+                operations.GpuRehome.model_validate_json(request.content)
+                self.matched(kind, name, request, needed=True)
+                return _json(operation_of(OPERATIONS[0], "succeeded"), 202)
             if verb in ("cordon", "uncordon", "maintenance", "drain"):
                 self.matched(kind, name, request, needed=True)
                 if verb == "drain":

@@ -26,6 +26,9 @@ def id_of(kind: int, number: int) -> UUID:
     return UUID(f"{kind:08x}-0000-4000-8000-{number:012x}")
 
 
+GPUS = [id_of(4, n) for n in (1, 2)]
+
+
 def slice_of(slice_id: UUID, tenant: str, *, vm: UUID | None, state: str = "claimed", **more: Any) -> resources.Slice:
     members: dict[str, Any] = {
         "id": slice_id,
@@ -234,7 +237,7 @@ def contents() -> dict[str, list[Any]]:
         ],
         "gpus": [
             resources.Gpu(
-                id=id_of(4, n),
+                id=GPUS[n - 1],
                 host=host,
                 address=GPU,
                 engine="soft" if n == 1 else "lease",

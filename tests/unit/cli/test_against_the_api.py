@@ -14,7 +14,7 @@ from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.services import installation
 
-from tests.api.http.cloud import Cloud, Host
+from tests.api.http.cloud import GPU, Cloud, Host
 from tests.unit.cli.conftest import Cli, Result
 from tests.unit.cli.fake_content import OPERATIONS, VM, operation_of
 from vgpumgr.cli.operation import wait
@@ -223,3 +223,22 @@ def occupied(cli: Cli, cloud: Cloud) -> tuple[Host, str]:
     cloud.tenant("blue", share_permille=500, mem_bytes=1 << 32, slices=4)
     done(cli("create", "profile", "quarter", "--share-permille", "250", "--memory", "1G"))
     return host, done(cli("create", "slice", "--tenant", "blue", "--profile", "quarter", "-o", "name")).strip()
+
+
+def test_claims_of_a_card_that_was_replaced_go_to_the_new_one(api_cli: Cli, cloud: Cloud) -> None:
+    cli = api_cli
+    host, slice_id = occupied(cli, cloud)
+    other = "0000:00:99.0"
+    rehome = ("host", "rehome", "gpu-a", GPU, other)
+    for wrong in (rehome, (*rehome[:4], GPU), (*rehome[:2], "gpu-b", GPU, other)):
+        assert cli(*wrong).status in (2, 3)
+    assert host.report(gpus=(GPU, other), obey=False)
+    refused = cli(*rehome)
+    assert (refused.status, refused.err.count("\n")) == (4, 1)
+    assert refused.err.startswith("vgpumgr: gpu.present: ")
+    assert host.report(gpus=(other,), obey=False)
+    assert cli(*rehome, "--if-generation", "77").status == 4
+    operation = json.loads(done(cli(*rehome, "-o", "json")))
+    assert (operation["kind"], operation["result"]["slices"]) == ("gpu.rehome", [slice_id])
+    assert json.loads(done(cli("get", "slice", slice_id, "-o", "json")))["gpu"] == other
+    assert "gpu.rehome" in done(cli(*rehome))

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from tests.unit.cli.fake_api import TOKEN, FakeApi
-from tests.unit.cli.fake_content import EPOCH, MADE, OPERATIONS, SLICES, TOKENS, VM, slice_of, usage_of
+from tests.unit.cli.fake_content import EPOCH, GPUS, MADE, OPERATIONS, SLICES, TOKENS, VM, slice_of, usage_of
 from vgpumgr.client import Client
 from vgpumgr.errors import (
     ApiAnswerError,
@@ -27,7 +27,7 @@ from vgpumgr.errors import (
 )
 from vgpumgr.wire import fleet
 from vgpumgr.wire.common import Mode
-from vgpumgr.wire.operations import HostDrain, OperationCancel
+from vgpumgr.wire.operations import GpuRehome, HostDrain, OperationCancel
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import (
     HostCreate,
@@ -103,6 +103,7 @@ CALLS: list[tuple[str, Callable[[Client], Any]]] = [
     ("POST /v1/hosts/gpu-a:uncordon", lambda c: c.uncordon("gpu-a", if_match=4)),
     ("POST /v1/hosts/gpu-a:maintenance", lambda c: c.maintenance("gpu-a", if_match=4)),
     ("POST /v1/hosts/gpu-a:drain", lambda c: c.drain_host("gpu-a", HostDrain(), if_match=4)),
+    (f"POST /v1/gpus/{GPUS[0]}:rehome", lambda c: c.rehome_gpu(GPUS[0], GpuRehome(to=GPUS[1]), if_match=1)),
     (
         "GET /v1/operations?page_size=1000&kind=host.drain&target=gpu-a&state=running",
         lambda c: next(c.operations(kind="host.drain", target="gpu-a", state="running")),

@@ -145,6 +145,7 @@ COMMANDS = [
     "host drain gpu-a --deadline soon",
     "host cordon gpu-a gpu-b",
     "host drain --help",
+    "host rehome --help",
     "operation list",
     "operation list --state failed -o json",
     f"operation show {OPERATIONS[0]}",
