@@ -7,6 +7,7 @@ from vgpumgr_api.config import Config
 from vgpumgr_api.housekeeping import Job
 from vgpumgr_api.services import (
     books,
+    boots,
     deadlines,
     liveness,
     operating,
@@ -26,6 +27,7 @@ def jobs(config: Config) -> list[Job]:
         Job("say that the API lives", liveness.BEAT_S, liveness.beat),
         Job("look at operations", 2, operating.advance_next),
         Job("look for silent hosts", 15, partial(deadlines.silent_hosts, limits=limits)),
+        Job("see whether hosts are one machine again", 15, boots.forget),
         Job("look for slices that are late", 15, partial(deadlines.overdue_slices, limits=limits)),
         Job("look for leases that ended", 60, partial(deadlines.ended_leases, limits=limits)),
         Job("watch slices that no host has named", 300, partial(deadlines.unnamed_slices, limits=limits)),

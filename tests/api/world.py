@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import claims, events, fleet, gpus, hosts, profiles, quotas, reservations, tenants, tokens
 from vgpumgr_api.services.actors import Actor, authenticate, local_operator
 from vgpumgr_api.services.events import Begun
@@ -116,7 +117,10 @@ class Agent:
         }
         report = Report(**(said | members))
         actor = self.actor
-        return self.database.run(lambda session: fleet.report(session, actor, self.name, report)).accepted
+        answer = self.database.run(lambda session: fleet.report(session, actor, self.name, report))
+        if isinstance(answer, Refusal):
+            raise answer
+        return answer.accepted
 
     def confirm_gone(self, *slice_ids: UUID) -> bool:
         """Reads the desired state and reports these slices absent under it."""

@@ -33,6 +33,7 @@ FROZEN = {
     "host.fenced": 403,
     "host.online": 409,
     "host.draining": 409,
+    "host.second_boot": 409,
     "gpu.present": 409,
     "ca.absent": 409,
     "reservation.used": 409,

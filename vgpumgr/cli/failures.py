@@ -56,6 +56,7 @@ _BY_CODE = {
     "object.in_use": Status.CONFLICT,
     "host.online": Status.CONFLICT,
     "host.draining": Status.CONFLICT,
+    "host.second_boot": Status.CONFLICT,
     "gpu.present": Status.CONFLICT,
     "generation.stale": Status.CONFLICT,
     "ca.absent": Status.CONFLICT,

@@ -42,6 +42,7 @@ class Code(StrEnum):
     HOST_FENCED = "host.fenced"
     HOST_ONLINE = "host.online"
     HOST_DRAINING = "host.draining"
+    HOST_SECOND_BOOT = "host.second_boot"
     GPU_PRESENT = "gpu.present"
     CA_ABSENT = "ca.absent"
     RESERVATION_USED = "reservation.used"
@@ -87,6 +88,7 @@ STATUS: dict[Code, int] = {
     Code.HOST_FENCED: 403,
     Code.HOST_ONLINE: 409,
     Code.HOST_DRAINING: 409,
+    Code.HOST_SECOND_BOOT: 409,
     Code.GPU_PRESENT: 409,
     Code.CA_ABSENT: 409,
     Code.RESERVATION_USED: 409,

@@ -17,7 +17,8 @@ class HostReport(Base):
     (`boot_id`, `agent_epoch`, `seq`) orders reports; `seq` is -1 before the first. `unknown_slices`: devices that are
     no claim on this host, and what else it may start a VM with; they take room that nobody counted, so that it takes no
     claims meanwhile. `lost_at`: when it was found to have been silent for too long, until it is heard of again.
-    `spent_until`: see `services.allowance`.
+    `spent_until`: see `services.allowance`. `other_*`: of a boot that is not the recorded one and was heard of since,
+    `second_boot_at`: since when that is live as well; see `services.boots`.
     """
 
     __tablename__ = "host_reports"
@@ -34,6 +35,11 @@ class HostReport(Base):
     reported_at: Mapped[datetime | None]
     lost_at: Mapped[datetime | None]
     spent_until: Mapped[datetime | None]
+    other_boot_id: Mapped[UUID | None]
+    other_agent_epoch: Mapped[int | None]
+    other_seq: Mapped[int | None]
+    other_heard_at: Mapped[datetime | None]
+    second_boot_at: Mapped[datetime | None]
 
 
 class SliceObservation(Base):

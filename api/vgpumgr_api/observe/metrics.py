@@ -199,6 +199,11 @@ def _families(known: Figures) -> Iterator[Metric]:
             "Hosts with slices, or that may start VMs with such, that nobody claimed.",
             known.hosts_unknown,
         ),
+        (
+            "vgpumgr_hosts_with_second_boot",
+            "Hosts whose identity a second machine that lives has.",
+            known.hosts_second_boot,
+        ),
         ("vgpumgr_slices_without_gpu", "Claims whose GPU is not in its host.", known.slices_without_gpu),
         ("vgpumgr_heartbeat_age_max_seconds", "Age of the oldest last report of an enrolled host.", known.heartbeat_s),
         ("vgpumgr_outbox_events", "Events that no reader has numbered yet.", known.outbox_events),

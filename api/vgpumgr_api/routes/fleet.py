@@ -24,6 +24,7 @@ from vgpumgr.wire.fleet import (
 from vgpumgr.wire.resources import Slice
 from vgpumgr.wire.usage import Metered, Readings
 from vgpumgr_api.call import PEER, Call, CallDep, authenticate, database_of, heartbeats_of, source_of, watch_of
+from vgpumgr_api.errors import Refusal
 from vgpumgr_api.headers import bearer, field_refusal, refuse_forwarded
 from vgpumgr_api.services import certificates, fleet, metering
 from vgpumgr_api.services.actors import require_own
@@ -91,8 +92,13 @@ def renew_certificate(call: CallDep, host: HostRef, wanted: CertificateRequest) 
 
 @router.post("/report")
 def report(call: CallDep, host: HostRef, said: Report) -> Reported:
-    """What the host has. A report that is not newer than the last is dropped."""
+    """What the host has. A report that is not newer than the last is dropped.
+
+    Refused to a second machine that has the identity of this host while the first is at work.
+    """
     answer = call.write(fleet.report, host, said)
+    if isinstance(answer, Refusal):  # what was noted of the second boot is kept
+        raise answer
     return answer.model_copy(update={"renew_within_s": _renew_within_s(call)})
 
 

@@ -30,6 +30,7 @@ class Figures:
     hosts_silent: int
     hosts_unconfirmed: int
     hosts_unknown: int
+    hosts_second_boot: int
     slices_without_gpu: int
     heartbeat_s: float
     slices: dict[str, int]
@@ -63,6 +64,7 @@ def figures(session: Session) -> Figures:
         hosts_silent=silent,
         hosts_unconfirmed=_count(session, models.Host.enrolled_at.is_not(None), ~models.Host.epoch_confirmed),
         hosts_unknown=unknown,
+        hosts_second_boot=_second_boots(session),
         slices_without_gpu=_slices_without_gpu(session),
         heartbeat_s=_age_s(session, oldest),
         slices=_slices(session),
@@ -124,6 +126,11 @@ def _heartbeats(session: Session) -> tuple[datetime | None, int, int]:
         .where(*enrolled)
     ).one()
     return row[0], int(row[1]), int(row[2])
+
+
+def _second_boots(session: Session) -> int:
+    statement = select(func.count()).select_from(HostReport).where(HostReport.second_boot_at.is_not(None))
+    return session.scalar(statement) or 0
 
 
 def _quotas(session: Session) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:

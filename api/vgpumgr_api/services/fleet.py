@@ -215,8 +215,8 @@ def _moved(session: Session, host: models.Host) -> list[Moved]:
     return [Moved(id=old, slice_id=slice_id, host=name) for old, slice_id, name in rows if old is not None]
 
 
-def report(session: Session, actor: Actor, host: str, report: Report) -> Reported:
-    """Takes in what a host has. An older report than the last is dropped."""
+def report(session: Session, actor: Actor, host: str, report: Report) -> Reported | Refusal:
+    """Takes in what a host has. An older report than the last is dropped, a refusal is for after the commit."""
     row = own_host(session, actor, host)
     return reports.take_in(session, actor, row, report)
 

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, and_, false, func, select
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Page
+from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import Host, HostCreate, HostCreated, HostPatch, HostState
 from vgpumgr_api.db import models, observations
 from vgpumgr_api.db.database import now
@@ -31,7 +32,14 @@ ONLINE = timedelta(seconds=90)
 ENROLL_TOKEN_LIFE = timedelta(days=7)
 
 _REPORT = observations.HostReport
-_REPORTED = (_REPORT.reported_at, _REPORT.agent_version, _REPORT.lost_at, _REPORT.unknown_slices, _REPORT.refusals)
+_REPORTED = (
+    _REPORT.reported_at,
+    _REPORT.agent_version,
+    _REPORT.lost_at,
+    _REPORT.unknown_slices,
+    _REPORT.refusals,
+    _REPORT.second_boot_at,
+)
 
 
 class _Reported(NamedTuple):
@@ -42,6 +50,7 @@ class _Reported(NamedTuple):
     lost_at: datetime | None = None
     unknown_slices: int | None = None
     refusals: list[str] | None = None
+    second_boot_at: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,6 +240,8 @@ def _host(session: Session, host: models.Host, reported: _Reported, labels: dict
         lost_at=reported.lost_at,
         last_report_at=reported.at,
         agent_version=reported.agent_version or "",
+        state_reason=Code.HOST_SECOND_BOOT.value if reported.second_boot_at else "",
+        second_boot_at=reported.second_boot_at,
         unknown_slices=reported.unknown_slices or 0,
         refusals=reported.refusals or [],
         labels=labels,

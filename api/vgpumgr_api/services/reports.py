@@ -19,8 +19,9 @@ from vgpumgr_api.db import models, observations
 from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.db.statements import change, upsert
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import allowance, events, heartbeats, progress
+from vgpumgr_api.services import allowance, boots, events, heartbeats, progress
 from vgpumgr_api.services.actors import Actor, require_unrevoked
+from vgpumgr_api.services.boots import Verdict
 from vgpumgr_api.services.generations import bump
 from vgpumgr_api.services.installation import UNKNOWN_YET
 from vgpumgr_api.services.inventory import take_inventory
@@ -48,11 +49,19 @@ def none_yet(host_id: UUID, *, agent_version: str) -> dict[str, Any]:
         "reported_at": None,
         "lost_at": None,
         "spent_until": None,
+        "other_boot_id": None,
+        "other_agent_epoch": None,
+        "other_seq": None,
+        "other_heard_at": None,
+        "second_boot_at": None,
     }
 
 
-def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -> Reported:
-    """Stores a report of `host` unless a newer one was taken in; frees what it confirms gone."""
+def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -> Reported | Refusal:
+    """Stores a report of `host` unless a newer one was taken in; frees what it confirms gone.
+
+    Returns a refusal, for whoever commits, to a second machine that is at work as this host.
+    """
     _refuse_repetitions(report)
     last = session.scalars(
         select(observations.HostReport).where(observations.HostReport.host_id == host.id).with_for_update()
@@ -60,8 +69,10 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     if last is None:  # the host was deleted since it was found
         raise TryAgain
     require_unrevoked(session, actor, host)  # while the lock was waited for, the host may have been fenced
-    if not is_newer(report, last):
-        return Reported(accepted=False)
+    verdict = boots.judge(session, actor, host, report, last)
+    if verdict is not Verdict.TAKEN:
+        session.flush()
+        return boots.refusal(host) if verdict is Verdict.REFUSED else Reported(accepted=False)
     allowance.require(session, last)
     before = events.recorded(session)
 
@@ -97,13 +108,6 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     session.flush()
     bump(session, touched)
     return Reported(accepted=True)
-
-
-def is_newer(report: Report, last: observations.HostReport) -> bool:
-    """Whether a report was made after the last one; after a reboot only a later start of the agent can have made it."""
-    if last.boot_id in (None, report.boot_id):
-        return (report.agent_epoch, report.seq) > (last.agent_epoch, last.seq)
-    return report.agent_epoch > last.agent_epoch
 
 
 def _refuse_repetitions(report: Report) -> None:

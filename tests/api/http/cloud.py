@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -99,9 +100,16 @@ class Host(Caller):
         self.id = host_id
         self.name = name
         self.boot_id = uuid4()
+        self.agent_epoch = 1
         self.seq = 0
         self.gpu_members: dict[str, Any] = {}
         """What else it says of each of its GPUs."""
+
+    def copied(self) -> "Host":
+        """A second machine that was made of this one's disk, and was started."""
+        other = copy(self)
+        other.boot_id, other.agent_epoch, other.seq = uuid4(), self.agent_epoch + 1, 0
+        return other
 
     def desired(self) -> Desired:
         return Desired.model_validate(self.get(f"/v1/hosts/{self.id}/desired"))
@@ -115,7 +123,7 @@ class Host(Caller):
         seen += [(each.id, each.generation, False) for each in wanted.tombstones]
         said = Report(
             boot_id=self.boot_id,
-            agent_epoch=1,
+            agent_epoch=self.agent_epoch,
             seq=self.seq,
             agent_version="1",
             desired_epoch=wanted.epoch,

@@ -116,6 +116,16 @@ def test_a_host_that_enrolls_is_silent_and_has_no_unknown_slices_until_it_report
     assert told() == (0, 1)
 
 
+def test_hosts_that_are_two_machines_are_counted(cloud: Cloud) -> None:
+    first = cloud.host("h1")
+    assert first.copied().report()
+    assert not first.report()
+    assert said(cloud)["vgpumgr_hosts_with_second_boot"] == 0
+    with pytest.raises(AssertionError, match=r"host\.second_boot"):
+        first.report()
+    assert said(cloud)["vgpumgr_hosts_with_second_boot"] == 1
+
+
 def test_slices_whose_gpu_is_gone_are_counted(cloud: Cloud) -> None:
     host = cloud.host("h1")
     web = cloud.tenant("acme", share_permille=300, mem_bytes=1 << 40, slices=10)

@@ -52,7 +52,9 @@ DROPPED: tuple[tuple[str, dict[str, Any]], ...] = (
             "desired_epoch": ID["a"],
             "refusals": "[]",
             "reported_at": AT,
-            **dict.fromkeys(("lost_at", "spent_until"), AT),
+            **dict.fromkeys(("lost_at", "spent_until", "other_heard_at", "second_boot_at"), AT),
+            **dict.fromkeys(("other_agent_epoch", "other_seq"), 3),
+            "other_boot_id": ID["b"],
         },
     ),
     (

@@ -40,6 +40,7 @@ STATUSES = {
     Code.HOST_ONLINE: 4,
     Code.HOST_DRAINING: 4,
     Code.GPU_PRESENT: 4,
+    Code.HOST_SECOND_BOOT: 4,
     Code.OPERATION_DONE: 4,
     Code.CA_ABSENT: 4,
     Code.RESERVATION_USED: 4,

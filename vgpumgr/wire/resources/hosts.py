@@ -62,6 +62,9 @@ class Host(Answer):
     `unknown_slices`: at least so many slices it has, or may start VMs with, that are no claims on it; while there are
     any it takes no claims. After an enrolment there may be some until it has reported. `refusals`: what its agent's
     last report says that it could not do, or does not obey.
+
+    `second_boot_at`: since when a second machine is at work with the identity of this host, as after its disk was
+    copied; `state_reason` then is ``host.second_boot``, else "".
     """
 
     id: UUID
@@ -75,6 +78,8 @@ class Host(Answer):
     lost_at: Instant | None
     last_report_at: Instant | None
     agent_version: str
+    state_reason: str = ""
+    second_boot_at: Instant | None = None
     unknown_slices: int = 0
     refusals: list[str] = Field(default_factory=list)
     labels: dict[str, str] = Field(default_factory=dict)
