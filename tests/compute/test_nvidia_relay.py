@@ -123,6 +123,31 @@ def test_nor_what_the_gpu_does(child: DriverChild, gpu: Gpu, command: int) -> No
     assert commands(gpu) == [SCHEDULE]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [0x20800407, 0x20800513, 0x20801702, 0x2080018D, 0x2080018E, 0x20802096, 0x801108, 0x801909, 0x3D05, 0x0D04],
+    ids=hex,
+)
+def test_nor_what_others_have_of_it(child: DriverChild, gpu: Gpu, command: int) -> None:
+    """Its timer, heat and clocks, the processes on it, and memory for another process, which libraries ask for."""
+    answer = child.control(child.context.subdevice, command, bytes(64))
+    assert (answer.result, answer.word(28)) == (0, NOT_PERMITTED)
+    assert commands(gpu) == [SCHEDULE]
+
+
+QUESTIONS = [
+    *(0x012B, 0x0204, 0x0288, 0x0289, 0x0290, 0x801806, 0x80180D),
+    *(0x20800133, 0x2080013F, 0x2080014B, 0x20800156, 0x20800157, 0x2080019F, 0x2080123C, 0x20801357, 0x20801358),
+    *(0x20802068, 0x20803125, 0xCB33010C),
+]
+
+
+def test_what_libraries_ask_reaches_the_driver(child: DriverChild, gpu: Gpu) -> None:
+    for command in QUESTIONS:
+        assert child.control(child.context.subdevice, command, bytes(64)).result == 0
+    assert commands(gpu) == [SCHEDULE, *QUESTIONS]
+
+
 def preemption(channel: int, mode: int, flags: int = 1) -> bytes:
     return struct.pack("=IIIIIxxxxQ", flags, channel, 0, mode, 0, 0)
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from tests.bench.compute import calls, gaps, programs, sharing, starts
+from tests.bench.compute import calls, fence, gaps, programs, sharing, starts
 from tests.bench.compute.site import ROOT
 from tests.bench.sched.__main__ import empty_document, missed
 from tests.bench.sched.result import show
@@ -26,6 +26,7 @@ EXPERIMENTS = {
     "starts": starts.measure,
     "sharing": sharing.measure,
     "gaps": gaps.measure,
+    "fence": fence.measure,
 }
 
 

@@ -20,6 +20,7 @@
 #include <sys/un.h>
 #include <sys/user.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define DRIVER(number, bytes)	_IOC(_IOC_READ | _IOC_WRITE, 'F', number, bytes)
@@ -164,6 +165,25 @@ static void print_others(int file)
 	printf("hello %d\n", result_of(ioctl(file, _IO(0xfe, 0x56), 0)));
 }
 
+/* Nanoseconds that a call takes. */
+static long measure(int file, unsigned long request, int times)
+{
+	struct timespec begin, end;
+	char structure[64] = { 0 };
+
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	for (int i = 0; i < times; i++)
+		ioctl(file, request, structure);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	return ((end.tv_sec - begin.tv_sec) * 1000000000L + end.tv_nsec - begin.tv_nsec) / times;
+}
+
+static void print_costs(int file)
+{
+	printf("other %ld\n", measure(file, FIONREAD, 200000));
+	printf("refused %ld\n", measure(file, REFUSED_CALL, 20000));
+}
+
 static int ask(const char *what, const char *path)
 {
 	if (!strcmp(what, "ring"))
@@ -180,6 +200,8 @@ static int ask(const char *what, const char *path)
 		return ask_traced(open_driver(path));
 	if (!strcmp(what, "others"))
 		print_others(open_driver(path));
+	else if (!strcmp(what, "costs"))
+		print_costs(open_driver(path));
 	else
 		print_privileges();
 	return 0;
