@@ -141,6 +141,14 @@ def answer(driver: Trier, words: list[str]) -> object:
             return crowd(sys.argv[1], sys.argv[2], int(threads), int(times))
         case ["hand_over", path]:
             return hand_over(driver, path)
+        case ["maker_process"]:
+            child = os.fork()
+            if not child:
+                driver.make(driver.device, SUBDEVICE, bytes(4))
+                os._exit(0)
+            return child
+        case ["close"]:
+            return driver.file.close()
         case ["leave"]:
             # What goes on is another process, which has the file.
             if os.fork():

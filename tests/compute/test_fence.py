@@ -122,12 +122,29 @@ def test_while_the_gate_is_closed_makers_wait_and_questions_and_memory_do_not(fe
     wait_for(lambda: fenced.shown().held == 0, "nothing to be held")
 
 
-def test_a_held_call_of_a_killed_program_is_dropped(fenced: Keeper) -> None:
+def test_a_held_call_of_a_killed_process_is_dropped(fenced: Keeper) -> None:
+    fenced.ask("close")
+    child = int(fenced.program.do("maker_process").split()[1])
+    wait_for(lambda: fenced.shown().held == 1, "the call to be held")
+    os.kill(child, signal.SIGKILL)
+    wait_for(lambda: fenced.shown().held == 0, "the call to be dropped")
+    assert fenced.program.do("ask") == "ok 0"
+
+
+def test_a_program_ends_while_its_call_is_held(fenced: Keeper) -> None:
     fenced.ask("close")
     assert fenced.program.do("maker") == "ok None"
     wait_for(lambda: fenced.shown().held == 1, "the call to be held")
     os.kill(fenced.program_pid, signal.SIGKILL)
     assert fenced.wait_for_end() == 0
+
+
+def test_a_client_ends_when_its_file_is_nobody_s(fenced: Keeper) -> None:
+    """As by execve(): its process lives on."""
+    assert fenced.program.do(f"allocate {MIB}").startswith("ok")
+    assert fenced.program.do("close") == "ok None"
+    wait_for(lambda: fenced.shown().objects == 0, "the client to be freed")
+    assert fenced.shown().used_bytes == 0
 
 
 def test_a_client_stays_when_another_process_has_its_file(fenced: Keeper) -> None:
@@ -190,7 +207,7 @@ def test_what_a_fence_is_asked_of(keeper: Path, gpu: Gpu, hostile: Path) -> None
         "TCGETS2 0",
         f"FIGETBSZ {-errno.ENOTTY}",
         f"refused {-errno.EPERM}",
-        f"version of a plain file {-errno.ENOTTY}",
+        f"version of another device {-errno.ENOTTY}",
         f"hello {-errno.ENOTTY}",
         "0",
     ]

@@ -82,6 +82,7 @@ int fence_keep_file(struct fence_books *books, uint32_t client, int file)
 			return -1;
 		place->maker = pidfd_open(books->caller, 0);
 		place->handle = client;
+		place->lost = false;
 		return place->file;
 	}
 	/* Without its file the gate cannot stop it, and ends the program. */
@@ -247,9 +248,11 @@ bool fence_reap(struct fence_books *books, bool all)
 		fence_find_holders(books->fence, files, count, held);
 	for (unsigned int i = 0; i < count; i++) {
 		alone = alone && held[i] != FENCE_HELD_OUTSIDE;
-		/* A process that lives may have its file on the way to itself. */
-		if (held[i] == FENCE_HELD_BY_NOBODY && clients[i]->maker < 0)
+		/* A maker that lives has closed it, as by execve(), or has it on the way to another process. */
+		if (held[i] == FENCE_HELD_BY_NOBODY && (clients[i]->maker < 0 || clients[i]->lost))
 			free_client(books, clients[i]);
+		else if (all)
+			clients[i]->lost = held[i] == FENCE_HELD_BY_NOBODY;
 	}
 	return alone;
 }

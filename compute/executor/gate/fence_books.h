@@ -21,11 +21,13 @@
  * struct fence_client - a client of the program
  * @file: the fence's own descriptor of its file; -1 for a place that is free
  * @maker: pidfd of the process that has made it; -1 when that has ended
+ * @lost: no process had the file when all were looked through the last time
  */
 struct fence_client {
 	uint32_t handle;
 	int file;
 	int maker;
+	bool lost;
 };
 
 /* @tracked: @parent is among the objects, so that it is known when it is gone. */

@@ -152,7 +152,7 @@ static void print_privileges(void)
 /* What nobody needs to ask a fence of, and what nobody may have; each would have an answer of the kernel's. */
 static void print_others(int file)
 {
-	int plain = open("/", O_RDONLY), terminal = posix_openpt(O_RDWR | O_NOCTTY), bytes = 0;
+	int plain = open("/", O_RDONLY), device = open("/dev/urandom", O_RDONLY), terminal = posix_openpt(O_RDWR | O_NOCTTY), bytes = 0;
 	char structure[64];
 
 	printf("FIONREAD %d\n", result_of(ioctl(file, FIONREAD, &bytes)));
@@ -161,7 +161,8 @@ static void print_others(int file)
 	/* Whole small numbers are those of nvidia-uvm. */
 	printf("FIGETBSZ %d\n", result_of(ioctl(plain, 2, &bytes)));
 	printf("refused %d\n", result_of(ioctl(file, REFUSED_CALL, structure)));
-	printf("version of a plain file %d\n", ask_version(plain));
+	/* For which the kernel would have EINVAL. */
+	printf("version of another device %d\n", ask_version(device));
 	printf("hello %d\n", result_of(ioctl(file, _IO(0xfe, 0x56), 0)));
 }
 
