@@ -203,6 +203,10 @@ def namespaces(*found: dict[str, str]) -> Change:
         (mount("/"), "a mount at '/' would hide"),
         (mount("/x/.."), "a mount at '/x/..' would hide"),
         (put("hooks", {"startContainer": [{"path": "/x"}]}), "hooks.startContainer would run in the container"),
+        (
+            put("hooks", {"poststart": None, "prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]}),
+            "the hook /usr/bin/nvidia-container-runtime-hook would add devices",
+        ),
         (put("process.args", []), "process.args must be a list of texts"),
         (put("process.args", [1]), "process.args must be a list of texts"),
         (put("process", None), "config.json has no process"),
@@ -279,6 +283,14 @@ def test_an_image_has_no_name_of_ours_that_it_could_replace(create: Create, tmp_
     result, _ = create(configuration("/bin/true", tenant="blue"))
     assert (result.returncode, result.stdout) == (1, "")
     assert "the image has a /.vgpumgr that is no directory" in result.stderr
+
+
+def test_a_runtime_that_adds_devices_is_refused(host: Host, runtime: str, tmp_path: Path) -> None:
+    adding = Path(runtime).rename(tmp_path / "nvidia-container-runtime.cdi")
+    make_bundle(tmp_path / "b", configuration("/bin/true", tenant="blue"))
+    result = host.call("create", "--bundle", "b", "c", cwd=tmp_path, runtime=str(adding))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "nvidia-container-runtime.cdi would add devices; name runc or crun" in result.stderr
 
 
 def test_rules_that_engines_have_by_themselves_are_kept(create: Create) -> None:

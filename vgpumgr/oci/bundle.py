@@ -20,6 +20,8 @@ NOWHERE = {"allow": False, "access": "rwm"}
 OPEN_TO_ALL = 0o666
 """In the container only: all that can open them there are fenced."""
 OWN_NAMESPACES = ("mount", "pid")
+ADDS_DEVICES = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
+"""NVIDIA's own hooks, which `docker run --gpus` has an engine write into the file."""
 OVERRIDES = ("run.oci.handler", "run.oci.seccomp", "org.systemd.property.Device")
 """Annotations with which crun takes another filter of system calls, and runc other rules for devices."""
 
@@ -52,10 +54,16 @@ def given_to(config: Any, bundle: Path, given: Given) -> dict[str, Any]:
 
 
 def _check_hooks(hooks: Any) -> None:
-    if isinstance(hooks, dict) and not hooks.get("startContainer"):
+    if hooks is None:
         return
-    if hooks:
+    if hooks.get("startContainer"):
         raise ContainerRefusedError(f"{WHERE}: hooks.startContainer would run in the container without the fence")
+    paths = [str(each.get("path")) for found in hooks.values() for each in found or ()]
+    if adding := [path for path in paths if posixpath.basename(path) in ADDS_DEVICES]:
+        raise ContainerRefusedError(
+            f"{WHERE}: the hook {adding[0][:80]} would add devices; start the container without --gpus, because"
+            " vgpumgr-oci gives it those of its tenant"
+        )
 
 
 def _check_namespaces(linux: Mapping[str, Any]) -> None:

@@ -92,6 +92,8 @@ class Wrapper:
         raise ContainerRefusedError(f"{self.runtime} does not tell the container's state: {said}")
 
     def _given(self, tenant: str, gpu: str) -> Given:
+        if Path(self.runtime).name.startswith("nvidia-container-runtime"):
+            raise ContainerRefusedError(f"{self.runtime} would add devices; name runc or crun as the runtime")
         directories = self.settings.run_directories
         return host.find(tenant, gpu, directories, launcher(), self.root, host.loader_cache())
 
