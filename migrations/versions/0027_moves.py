@@ -19,6 +19,9 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    """The release before would let both hosts start the VM."""
+    if op.get_bind().scalar(sa.text("SELECT 1 FROM slices WHERE moving LIMIT 1")):
+        raise RuntimeError("there are slices on their way to another host; wait until they arrived, or abort the moves")
     op.drop_index("ix_slices_moved_from_host_id", "slices")
     op.drop_index("ix_slices_moved_from", "slices")
     for column in ("moving", "moved_from_host_id", "moved_from"):

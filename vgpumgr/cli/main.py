@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from vgpumgr.cli import broker, change, claims, host, launch, ledger, make, operation, plug, show, simulate, top
+from vgpumgr.cli import broker, change, claims, host, launch, ledger, make, move, operation, plug, show, simulate, top
 from vgpumgr.cli.failures import Status, document, lines, printable, status
 from vgpumgr.cli.session import Output, Session, complain
 from vgpumgr.cli.settings import Options
@@ -31,6 +31,7 @@ app.command()(claims.explain)
 app.add_typer(change.change, name="set")
 app.command()(change.delete)
 app.add_typer(host.host, name="host")
+app.add_typer(move.slices, name="slice")
 app.add_typer(operation.operation, name="operation")
 app.command()(plug.attach)
 app.command()(plug.detach)

@@ -125,7 +125,8 @@ def test_every_answer_declares_its_headers(app: FastAPI) -> None:
                 if status in ("200", "404"):
                     assert headers["X-Request-Id"]["required"]
     made = {"tenant", "profile", "host", "token", "slice", "reservation"}
-    assert declared["Location"] == {f"create_{each} 201" for each in made} | {"drain_host 202", "rehome_gpu 202"}
+    asked = {"drain_host 202", "rehome_gpu 202", "move_slice 201"}
+    assert declared["Location"] == {f"create_{each} 201" for each in made} | asked
     read = {"tenant", "quota", "profile", "host", "gpu", "slice", "reservation", "operation"}
     assert declared["ETag"] >= {f"get_{each} 200" for each in read}
     assert declared["ETag"] >= {f"create_{each} 201" for each in made - {"token"}}

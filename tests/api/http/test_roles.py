@@ -184,6 +184,12 @@ ROUTES: dict[tuple[str, str], Row] = {
     ),
     ("GET", "/v1/slices/{slice_id}"): owners("/v1/slices/{slice}"),
     ("DELETE", "/v1/slices/{slice_id}"): owners("/v1/slices/{slice}", Code.GENERATION_STALE, headers=STALE),
+    ("POST", "/v1/slices/{slice_id}:move"): owners(
+        "/v1/slices/{slice}:move", Code.GENERATION_STALE, headers=STALE, body=lambda: {"host": "h2"}
+    ),
+    ("POST", "/v1/slices/{slice_id}:abort-move"): owners(
+        "/v1/slices/{slice}:abort-move", Code.GENERATION_STALE, headers=STALE
+    ),
     ("GET", "/v1/usage"): people("/v1/usage"),
     ("GET", "/v1/usage/ledger"): people(f"/v1/usage/ledger?{DAY}"),
     ("GET", "/v1/usage/ledger.csv"): people(f"/v1/usage/ledger.csv?{DAY}"),

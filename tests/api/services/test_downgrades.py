@@ -258,6 +258,12 @@ LOSSES = {
         rows=reserved("b", "g", **TIES),
         undo=("DELETE FROM holds",),
     ),
+    "move": Loss(
+        below="0025",
+        why="slices on their way to another host; wait",
+        change=(f"UPDATE slices SET moving = true, moved_from = '{ID['d']}', moved_from_host_id = '{ID['c']}'",),
+        undo=("UPDATE slices SET moving = false",),
+    ),
 }
 
 

@@ -29,7 +29,7 @@ def half(world: World) -> Profile:
 
 @pytest.fixture
 def one(world: World, half: Profile) -> Agent:
-    assert half
+    assert half.name
     return world.host("one")
 
 
@@ -40,7 +40,7 @@ def claimed(world: World, half: Profile, one: Agent) -> Slice:
 
 @pytest.fixture
 def two(world: World, claimed: Slice) -> Agent:
-    assert claimed
+    assert claimed.host == "one"
     return world.host("two")
 
 
@@ -133,7 +133,7 @@ def test_the_host_that_is_left_may_have_started_the_vm_meanwhile(
 
 
 def test_a_vm_that_runs_is_not_moved(world: World, one: Agent, two: Agent, claimed: Slice, url: str) -> None:
-    assert two
+    assert two.name
     one.report(slices=[absent(claimed.id, present=True, open=True, vm_uuid=VM)])
     with refused(Code.OBJECT_IN_USE):
         move(world, claimed.id)
@@ -303,7 +303,7 @@ def test_where_nothing_is_left_nothing_is_moved(world: World, one: Agent, two: A
 
 
 def test_what_was_given_up_is_not_moved(world: World, two: Agent, claimed: Slice) -> None:
-    assert two
+    assert two.name
     world.delete(claimed.id)
     with refused(Code.SLICE_RELEASING):
         move(world, claimed.id)

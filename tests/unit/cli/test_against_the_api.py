@@ -85,6 +85,31 @@ def test_an_operators_day(api_cli: Cli, cloud: Cloud) -> None:
         done(cli("delete", *what))
 
 
+def test_a_slice_is_moved(api_cli: Cli, cloud: Cloud) -> None:
+    cli = api_cli
+    one = cloud.host("gpu-a")
+    cloud.tenant("blue", share_permille=250, mem_bytes=1 << 30, slices=1)
+    done(cli("create", "profile", "quarter", "--share-permille", "250", "--memory", "1G"))
+    claim = ("create", "slice", "--tenant", "blue", "--profile", "quarter", "--host", "gpu-a", "--vm", str(VM))
+    old = done(cli(*claim, "-o", "name")).strip()
+    cloud.host("gpu-b")
+    new = json.loads(done(cli("slice", "move", old, "--host", "gpu-b", "-o", "json")))
+    assert (new["host"], new["moved_from"], new["state_reason"]) == ("gpu-b", old, "slice.moving")
+    assert "slice.moved" in done(cli("describe", "slice", old))
+    assert "slice.moving" in done(cli("describe", "slice", new["id"]))
+    online = cli("slice", "move", old, "--host", "gpu-b", "--source-off", "gpu-a")
+    assert (online.status, online.err[:22]) == (4, "vgpumgr: host.online: ")
+    assert done(cli("slice", "abort-move", new["id"], "-o", "name")).strip() == old
+    over = cli("slice", "abort-move", new["id"])
+    assert (over.status, over.err[:22]) == (4, "vgpumgr: slice.moved: ")
+    again = done(cli("slice", "move", old, "--host", "gpu-b", "-o", "name")).strip()
+    assert one.report()
+    assert cli("describe", "slice", old).status == 3
+    assert json.loads(done(cli("get", "slice", again, "-o", "json")))["state_reason"] == ""
+    wrong = cli("slice", "move", again, "--host", "gpu-b")
+    assert (wrong.status, wrong.err[:24]) == (2, "vgpumgr: field.invalid: ")
+
+
 def test_a_tenants_token_sees_its_own_and_an_unknown_one_nothing(api_cli: Cli, cloud: Cloud, tmp_path: Path) -> None:
     cli = api_cli
     done(cli("create", "tenant", "blue"))

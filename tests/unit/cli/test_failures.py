@@ -46,6 +46,8 @@ STATUSES = {
     Code.RESERVATION_USED: 4,
     Code.SLICE_BOUND: 4,
     Code.SLICE_RELEASING: 4,
+    Code.SLICE_MOVING: 4,
+    Code.SLICE_MOVED: 4,
     Code.WATCH_EXPIRED: 4,
     Code.RATE_EXCEEDED: 7,
     Code.USAGE_EXPIRED: 3,

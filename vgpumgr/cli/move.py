@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`slice`: a claim that follows its VM to another host."""
+
+from typing import Annotated
+
+import typer
+
+from vgpumgr.cli.change import GenerationOption
+from vgpumgr.cli.kinds import checked_name, kind_of
+from vgpumgr.cli.make import request
+from vgpumgr.cli.session import Output, OutputOption, begin
+from vgpumgr.cli.show import show
+from vgpumgr.cli.units import parse_uuid
+
+slices = typer.Typer(help="Move a slice whose VM does not run to another host.", no_args_is_help=True)
+
+SliceArgument = Annotated[str, typer.Argument(metavar="UUID")]
+
+
+@slices.command("move")
+def move(
+    context: typer.Context,
+    name: SliceArgument,
+    host: Annotated[str, typer.Option(help="where it goes")],
+    source_off: Annotated[
+        str | None, typer.Option(metavar="NAME", help="the host that it leaves: you made sure that it is off")
+    ] = None,
+    if_generation: GenerationOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Claim a slice on another host in place of this one, at no charge. Prints the new one.
+
+    Its UUID goes into the domain's XML there. The VM starts once the host that it leaves has confirmed that it starts
+    the VM no more. Where that host is dead, power it off, wait until 90 s after its last report, and say so:
+    `--source-off NAME`, also in a second command of the same kind. When the host comes back, its hook refuses the VM.
+    """
+    from vgpumgr.wire.resources import SliceMove
+
+    session = begin(context, output)
+    slice_id = parse_uuid(name, "slice")
+    checked_name(host, "host")
+    body = request(SliceMove, host=host, source_off=source_off)
+    moved = session.client.move_slice(slice_id, body, if_match=if_generation)
+    show(session, kind_of("slice"), [moved], single=True)
+
+
+@slices.command("abort-move")
+def abort_move(
+    context: typer.Context,
+    name: SliceArgument,
+    if_generation: GenerationOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Give up a move while no VM may start with the new slice, whose UUID this is. Prints the old one."""
+    session = begin(context, output)
+    kept = session.client.abort_move(parse_uuid(name, "slice"), if_match=if_generation)
+    show(session, kind_of("slice"), [kept], single=True)
