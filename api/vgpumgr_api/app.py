@@ -89,7 +89,7 @@ def create_app(
     }
     # Not `or`: nobody is connected yet, and what has a length of 0 counts as nothing.
     counted = Connections(total=0, per_address=0) if connections is None else connections
-    app.state.metrics = Metrics(database, watchers, counted)
+    app.state.metrics = Metrics(database, watchers, counted, app.state.turns)
     problems.install(app)
     # Flat, not included: one list of routes is what matching, 405 and the role matrix look at.
     for router in ROUTERS:

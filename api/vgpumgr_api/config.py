@@ -39,8 +39,9 @@ class Config:
     `agent_ca_key` (PEM files): the authority that gives agents certificates, which need TLS; without it they have
     tokens. `events_kept_s` and `events_kept`: how long events are kept at most, and how many; `usage_kept_days`: how
     long the ledger, 0: for ever. `*_requests_per_s`: how often one token, and one tenant, may ask this replica,
-    `tenant_requests_at_once` how many of one tenant's it works at, `failed_logins_per_s` how often one address may come
-    with credentials that do not count; 0: no limit. `deadlines`: when the API says that something does not get on.
+    `tenant_requests_at_once` how many of one tenant's it works at, `token_requests_waiting` how many of one token may
+    wait for their turn, `failed_logins_per_s` how often one address may come with credentials that do not count; 0: no
+    limit. `deadlines`: when the API says that something does not get on.
     `connections`: how many there may be, and how long a client may take.
     """
 
@@ -60,6 +61,7 @@ class Config:
     token_requests_per_s: int = 500
     tenant_requests_per_s: int = 1000
     tenant_requests_at_once: int = 8
+    token_requests_waiting: int = 100
     failed_logins_per_s: int = 10
     deadlines: Deadlines = field(default_factory=Deadlines)
     connections: ConnectionSettings = field(default_factory=ConnectionSettings)
@@ -103,6 +105,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "token_requests_per_s": int,
     "tenant_requests_per_s": int,
     "tenant_requests_at_once": int,
+    "token_requests_waiting": int,
     "failed_logins_per_s": int,
     "deadlines": dict,
     "connections": dict,
@@ -121,6 +124,7 @@ _RANGES = {
     "agent_certificate_life_s": (600, 30 * 86400),
     "stop_delay_s": (0, 300),
     "tenant_requests_at_once": (0, SHARED),
+    "token_requests_waiting": (0, 10_000),
     "slow_statement_ms": (0, 3_600_000),
 }
 

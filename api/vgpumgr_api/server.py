@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -46,6 +47,11 @@ from vgpumgr_api.oidc import Oidc
 from vgpumgr_api.protocol import Bounds
 from vgpumgr_api.turns import Turns
 from vgpumgr_api.watch import DesiredWatch
+
+SWITCH_S = 0.0005
+"""How long one thread may keep the interpreter from others. A request gives it up at each word with a client or the
+database, ten times and more, and gets it back that much later while another thread makes a long answer.
+"""
 
 STOP_S = 10
 ABANDON_S = 5
@@ -82,7 +88,7 @@ def serve(config: Config) -> None:
             agent_ca=ca,
             limits=limits,
             failed_logins=FailedLogins(config.failed_logins_per_s),
-            turns=Turns(tenant=config.tenant_requests_at_once),
+            turns=Turns(tenant=config.tenant_requests_at_once, token_waiting=config.token_requests_waiting),
             traces=traces,
             bodies=Bodies(allowed.bodies_bytes),
             body_s=allowed.body_s,
@@ -117,6 +123,7 @@ def serve(config: Config) -> None:
                 Bounds(settings=allowed, connections=Connections(total=endpoint.CONNECTIONS, per_address=0)),
             )
         collect_seldom()
+        sys.setswitchinterval(SWITCH_S)
         asyncio.run(_serve(server, sockets, metrics, metrics_sockets))
 
 

@@ -14,6 +14,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from fastapi import Request
@@ -44,6 +45,7 @@ from vgpumgr_api.headers import announces_body, field_refusal, refuse_repeated_h
 from vgpumgr_api.methods import is_action, names_action
 from vgpumgr_api.reader import Reader, ReadRequest
 from vgpumgr_api.services.actors import Actor, require_scope
+from vgpumgr_api.turns import metered
 
 RECALLED = "recalled"
 """Where in a request's state it stands that its caller was not looked up."""
@@ -120,6 +122,9 @@ class Route(PublicRoute):
     async def identify(self, request: Request) -> Actor:
         """Looks the caller up, unless it is known to ask too often."""
         admitted = _is_admitted(request)
+        known = remembered_of(request).find(credential_of(request))
+        if known is not None:
+            await turns_of(request).require_room(known)
         async with _place(request):
             # Somebody with this credential may have been looked up while this request waited.
             admitted = admitted or _is_admitted(request)
@@ -132,7 +137,7 @@ class Route(PublicRoute):
         """Endpoints that wait for news would keep a place for nothing; they have turns for what they do in between."""
         if inspect.iscoroutinefunction(self.endpoint):
             return nullcontext()
-        return turns_of(request).turn(request.state.actor)
+        return turns_of(request).turn(request.state.actor, f"{request.method} {self.path_format}")
 
     def scope(self, method: str) -> str:
         """What a token that has scopes needs here: the part of ``/v1`` and whether it changes something there."""
@@ -214,7 +219,7 @@ def _threaded(endpoint: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any,
     """Runs an endpoint in a thread, as FastAPI does, which would look its answer over in another one by itself."""
 
     async def run(**values: Any) -> Any:
-        return await run_in_threadpool(endpoint, **values)
+        return await run_in_threadpool(partial(metered, endpoint, **values))
 
     return run
 

@@ -39,6 +39,7 @@ BOUNDS = {
     "tenant_requests_per_s": 7,
     "failed_logins_per_s": 3,
     "tenant_requests_at_once": 5,
+    "token_requests_waiting": 6,
 }
 CONNECTIONS = {"total": 100, "per_address": 0, "head_s": 1, "take_s": 3600}
 CASES: dict[str, dict[str, Any]] = {
@@ -152,6 +153,7 @@ def test_bounds_are_read_as_they_were_given(role: Role) -> None:
         "tenant_requests_per_s = 1.5",
         "failed_logins_per_s = -1",
         "tenant_requests_at_once = 17",
+        "token_requests_waiting = 10001",
     ],
 )
 def test_bounds_out_of_range_are_named(tmp_path: Path, wrong: str) -> None:

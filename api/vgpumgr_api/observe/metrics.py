@@ -22,6 +22,7 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.observe import statements
 from vgpumgr_api.observe.exchange import Exchange
 from vgpumgr_api.services.figures import Figures, figures
+from vgpumgr_api.turns import Turns
 
 FIGURES_S = 5.0
 """How old the fleet's figures may be: many scrapers cost the database no more than one."""
@@ -41,7 +42,13 @@ _VERBS = frozenset({"select", "insert", "update", "delete"})
 class Metrics:
     """Belongs to one application. `watchers`: per kind how many clients wait for news now."""
 
-    def __init__(self, database: Database, watchers: Mapping[str, Callable[[], int]], connections: Connections) -> None:
+    def __init__(
+        self,
+        database: Database,
+        watchers: Mapping[str, Callable[[], int]],
+        connections: Connections,
+        turns: Turns,
+    ) -> None:
         self.registry = registry = CollectorRegistry()
         self._requests = Counter(
             "vgpumgr_requests", "Requests answered, by path template.", ["route", "method", "status"], registry=registry
@@ -70,7 +77,7 @@ class Metrics:
             registry=registry,
         )
         Gauge("vgpumgr_build_info", "Always 1.", ["version"], registry=registry).labels(__version__).set(1)
-        self.registry.register(_Process(database, watchers, connections))
+        self.registry.register(_Process(database, watchers, connections, turns))
         self.registry.register(_Fleet(database))
         statements.watch(database.engine, self._statement)
 
@@ -106,12 +113,19 @@ def _result(exchange: Exchange) -> str:
 class _Process(Collector):
     """What this process has at the moment of a scrape."""
 
-    def __init__(self, database: Database, watchers: Mapping[str, Callable[[], int]], connections: Connections) -> None:
+    def __init__(
+        self,
+        database: Database,
+        watchers: Mapping[str, Callable[[], int]],
+        connections: Connections,
+        turns: Turns,
+    ) -> None:
         self._connections = connections
         self._pool = database.engine.pool
         self._clock = database.server_clock
         self._condition = database.condition
         self._watchers = watchers
+        self._turns = turns
 
     def collect(self) -> Iterator[Metric]:
         connections = GaugeMetricFamily(
@@ -138,6 +152,12 @@ class _Process(Collector):
         for kind, count in self._watchers.items():
             watchers.add_metric([kind], count())
         yield watchers
+        turns = GaugeMetricFamily(
+            "vgpumgr_requests_under_way", "Requests that are worked at or wait.", labels=["state"]
+        )
+        turns.add_metric(["working"], self._turns.working)
+        turns.add_metric(["waiting"], self._turns.waiting)
+        yield turns
         yield GaugeMetricFamily(
             "vgpumgr_clock_offset_seconds",
             "By how much the machine's clock is ahead of the database's, which counts.",

@@ -17,6 +17,7 @@ from vgpumgr_api.services import events
 from vgpumgr_api.services.events import Begun
 from vgpumgr_api.services.paging import PAGE_SIZE, PAGE_SIZE_MAX
 from vgpumgr_api.strict import Route
+from vgpumgr_api.turns import metered
 
 router = APIRouter(prefix="/v1/events", tags=["events"], route_class=Route)
 
@@ -93,7 +94,9 @@ async def watch_events(
         epoch, after = parse_position(last_event_id)
     actor, database = call.actor, database_of(call.request)
     async with call.turn():
-        begun = await run_in_threadpool(_begin, call, after=after, epoch=epoch, about=_split(about), tenant=tenant)
+        begun = await run_in_threadpool(
+            metered, _begin, call, after=after, epoch=epoch, about=_split(about), tenant=tenant
+        )
     return EventStream(
         feed_of(call.request),
         begun,

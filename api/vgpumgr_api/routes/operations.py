@@ -13,6 +13,7 @@ from vgpumgr.wire.operations import Operation, OperationCancel, OperationState
 from vgpumgr_api.call import Call, CallDep, IfMatch, PageDep, TrialDep, authenticate, operations_watch_of
 from vgpumgr_api.services import operating, operations
 from vgpumgr_api.strict import Route
+from vgpumgr_api.turns import metered
 from vgpumgr_api.watch import RUNNING
 
 WAIT_S_MAX = 60
@@ -40,11 +41,11 @@ async def get_operation(
 ) -> Operation:
     """How far an operation is; with `wait_s` as soon as it is done, or as it is after that time."""
     async with call.turn():
-        found = await run_in_threadpool(_look, call, operation_id)
+        found = await run_in_threadpool(metered, _look, call, operation_id)
     if not found.done and wait_s:
         await operations_watch_of(call.request).changed(operation_id, RUNNING, wait_s)
         async with call.turn():
-            found = await run_in_threadpool(_look_again, call, operation_id)
+            found = await run_in_threadpool(metered, _look_again, call, operation_id)
     call.tag(found.id, found.generation)
     return found
 

@@ -22,6 +22,7 @@ from vgpumgr_api.services.ledger_scope import LedgerFilter
 from vgpumgr_api.services.paging import PAGE_SIZE_MAX, PageRequest
 from vgpumgr_api.services.unbooked import UnbookedFilter
 from vgpumgr_api.strict import Route
+from vgpumgr_api.turns import metered
 
 router = APIRouter(prefix="/v1/usage", tags=["usage"], route_class=Route)
 
@@ -50,6 +51,9 @@ async def _wanted(
         as_of=as_of,
     )
 
+
+EXPORT = "export"
+"""The kind of turn for each page of an export."""
 
 CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 Read = Callable[[Call, PageRequest], Page[Any]]
@@ -123,8 +127,8 @@ async def _csv(call: Call, kind: type[BaseModel], read: Read, page: Page[Any]) -
         if not page.next_page_token:
             return
         more = PageRequest(size=PAGE_SIZE_MAX, token=page.next_page_token)
-        async with turns_of(call.request).turn(call.actor):
-            page = await run_in_threadpool(_next, call, read, more)
+        async with turns_of(call.request).turn(call.actor, EXPORT):
+            page = await run_in_threadpool(metered, _next, call, read, more)
 
 
 def _next(call: Call, read: Read, more: PageRequest) -> Page[Any]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -14,15 +15,17 @@ import pytest
 from httpx2 import Response
 from sqlalchemy import text
 from vgpumgr_api import readiness as readiness_module
+from vgpumgr_api import strict as strict_module
 from vgpumgr_api import turns as turns_module
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db import database as database_module
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.errors import Refusal
+from vgpumgr_api.fair_places import WORK_S
 from vgpumgr_api.readiness import Readiness
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.outbox import NUMBERING_LOCK
-from vgpumgr_api.turns import SHARED, WAITING, Turns
+from vgpumgr_api.turns import SHARED, WAITING, Turns, metered
 
 from tests.api.cluster import Cluster
 from tests.api.http.cloud import Caller, Cloud
@@ -201,9 +204,11 @@ def actor(
     )
 
 
-async def _enter(turns: Turns, who: Actor, times: int, stack: AsyncExitStack, *, news: bool = False) -> None:
+async def _enter(
+    turns: Turns, who: Actor, times: int, stack: AsyncExitStack, *, kind: str = "", news: bool = False
+) -> None:
     for _ in range(times):
-        await stack.enter_async_context(turns.turn(who, news=news))
+        await stack.enter_async_context(turns.turn(who, kind, news=news))
 
 
 def test_projects_count_with_their_account_and_agents_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,6 +273,106 @@ def test_a_fleet_that_comes_for_news_leaves_places_for_what_hosts_say(monkeypatc
                 await _enter(turns, host, 1, stack)
 
     asyncio.run(fill())
+
+
+def test_a_token_may_have_so_many_waiting_and_others_still_come_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "HELD_S", 0)
+
+    async def fill() -> None:
+        turns, greedy = Turns(token_waiting=2), actor(role=TokenRole.OPERATOR)
+        other = replace(greedy, token_id=UUID(int=2))
+        async with AsyncExitStack() as stack:
+            await _enter(turns, greedy, SHARED, stack)
+            waiting = [asyncio.create_task(_enter(turns, greedy, 1, AsyncExitStack())) for _ in range(2)]
+            await asyncio.sleep(0)
+            assert (turns.working, turns.waiting) == (SHARED, 2)
+            monkeypatch.setattr(turns_module, "WAIT_S", 0)
+            with pytest.raises(Refusal) as caught:
+                await _enter(turns, greedy, 1, stack)
+            assert (caught.value.code, caught.value.retry_after_s) == (Code.RATE_EXCEEDED, 1)
+            with pytest.raises(Refusal):
+                await turns.require_room(greedy)
+            await turns.require_room(other)
+            with pytest.raises(Refusal) as caught:
+                await _enter(turns, other, 1, stack)
+            assert caught.value.code == Code.DATABASE_BUSY
+            for each in waiting:
+                each.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            assert turns.waiting == 0
+            await turns.require_room(greedy)
+
+    asyncio.run(fill())
+
+
+def test_a_place_that_gets_free_goes_to_another_token_of_the_tenant_first() -> None:
+    async def fill() -> None:
+        turns, begun = Turns(tenant=1), []
+        first = actor(7)
+        second = replace(first, token_id=UUID(int=2))
+
+        async def work(who: Actor, name: str) -> None:
+            async with turns.turn(who, "GET /v1/slices"):
+                begun.append(name)
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as tasks:
+            for name in ("first 0", "first 1", "first 2"):
+                tasks.create_task(work(first, name))
+            tasks.create_task(work(second, "second 0"))
+        assert begun == ["first 0", "second 0", "first 1", "first 2"]
+
+    asyncio.run(fill())
+
+
+def test_processor_time_of_threads_is_charged_to_the_turn_alone() -> None:
+    async def charge() -> None:
+        turns, busy = Turns(), actor(role=TokenRole.OPERATOR)
+
+        def burn() -> None:
+            end_s = time.thread_time() + 2 * WORK_S
+            while time.thread_time() < end_s:
+                pass
+
+        async with turns.turn(busy, "costly"):
+            await asyncio.to_thread(metered, burn)
+        async with AsyncExitStack() as stack:
+            await _enter(turns, busy, 1, stack, kind="costly")
+            more = asyncio.create_task(_enter(turns, busy, 1, AsyncExitStack(), kind="costly"))
+            await asyncio.sleep(0)
+            assert (turns.working, turns.waiting) == (1, 1)
+            await _enter(turns, replace(busy, token_id=UUID(int=2)), 1, stack, kind="cheap")
+            more.cancel()
+            await asyncio.gather(more, return_exceptions=True)
+
+    asyncio.run(charge())
+
+
+def test_a_token_with_too_many_waiting_is_refused_before_it_is_looked_up(patient: Database) -> None:
+    cloud = Cloud(patient, create_app(patient, turns=Turns(token_waiting=1)))
+    looked: list[object] = []
+    with cloud.http, ThreadPoolExecutor(SHARED + 1) as threads:
+        cloud.host("h1")
+        cloud.profile("small", 1)
+        claim(cloud.tenant("noisy", **ENOUGH))
+        etag = {"If-Match": cloud.operator("GET", "/v1/hosts/h1").headers["etag"]}
+        drained = cloud.operator.ok("POST", "/v1/hosts/h1:drain", 202, {}, headers=etag)
+        with patient.engine.begin() as holder:
+            holder.execute(LOCKED_OPERATIONS)
+            path = f"/v1/operations/{drained['id']}"
+            asked = [threads.submit(cloud.operator, "GET", path) for _ in range(SHARED)]
+            until(lambda: waiting(patient) == SHARED)
+            asked.append(threads.submit(cloud.operator, "GET", path))
+            application: Any = cloud.http.app
+            until(lambda: application.state.turns.waiting == 1)
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(strict_module, "authenticate", looked.append)
+                refused = cloud.operator("GET", "/v1/tenants")
+            assert (refused.status_code, refused.json()["code"]) == (429, "rate.exceeded")
+            assert refused.headers["retry-after"] == "1"
+            assert looked == []
+            assert is_ready(cloud)
+        assert {each.result().status_code for each in asked} == {200}
 
 
 def test_no_thread_and_no_connection_is_wanted_that_is_not_there() -> None:
