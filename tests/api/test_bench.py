@@ -24,8 +24,8 @@ from tests.bench.api.__main__ import EXPERIMENTS
 from tests.bench.api.releases import STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
-TOGETHER = ("lists", "claims", "kinds", "releases", "heartbeats", "watchers", "events")
-TARGETS = {"claims": 2, "growth": 2, "kinds": 4, "heartbeats": 2, "events": 1}
+TOGETHER = ("lists", "claims", "kinds", "releases", "bystander", "heartbeats", "watchers", "events")
+TARGETS = {"claims": 2, "growth": 2, "kinds": 4, "bystander": 2, "heartbeats": 2, "events": 1}
 """How many are judged in each experiment."""
 
 

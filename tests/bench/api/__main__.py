@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.api import (
+    bystander,
     claims,
     fleet,
     growth,
@@ -51,6 +52,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "growth": growth.measure,
     "kinds": kinds.measure,
     "releases": releases.measure,
+    "bystander": bystander.measure,
     "heartbeats": heartbeats.measure,
     "watchers": watchers.measure,
     "events": streams.measure,

@@ -20,6 +20,8 @@ class Sizes:
     `warm_claims`: so many go before claims on processes that were just started are measured.
     `claims_of_kind`: at most so many of a kind in one run, so that the rare GPUs have room for all of them.
 
+    `greedy`: connections of the client that asks for as much as it can.
+
     `workers`: processes of each server under test. `placement_clients`: no more than Placement has threads, since
     others would only wait, for minutes.
     """
@@ -36,6 +38,7 @@ class Sizes:
     clients: tuple[int, ...]
     watchers: int
     workers: int
+    greedy: int
 
     @property
     def several(self) -> int:
@@ -56,6 +59,7 @@ FULL = Sizes(
     clients=(1, 16, 64),
     watchers=1_000,
     workers=2,
+    greedy=200,
 )
 SMALL = Sizes(
     hosts=20,
@@ -70,6 +74,7 @@ SMALL = Sizes(
     clients=(1, 4),
     watchers=10,
     workers=1,
+    greedy=8,
 )
 
 

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims of one client alone, and beside another that asks for large pages on many connections as fast as it can."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from tests.bench.api import claims, servers
+from tests.bench.api.load import Tally, closed_loop, message
+from tests.bench.api.sizes import Bench
+from tests.bench.sched.result import target
+
+WANTED = 3.0
+"""The p99 of a claim beside the greedy client, times that of one alone."""
+
+PAGE = "/v1/slices?page_size=1000"
+AHEAD_S = 1.0
+"""So long the greedy client asks before claims are counted."""
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    """In turns, with the limits that the API has by default, at one process: all clients meet in it."""
+    limits = {"token_requests_per_s": 500, "tenant_requests_per_s": 1000, "tenant_requests_at_once": 8}
+    greedy = {
+        "beside an operator's": bench.whole.operator,
+        "beside a tenant's": list(bench.whole.tenants.values())[-1],
+    }
+    runs: dict[str, list[tuple[Tally, Tally | None]]] = {name: [] for name in ("alone", *greedy)}
+    directory = bench.directory / "bystander"
+    with servers.replicas(directory, bench.whole.url, count=1, settings=limits) as one:
+        claims.warm(bench, bench.whole, one)
+        for _ in range(bench.sizes.rounds):
+            for name, taken in runs.items():
+                with _asking(bench, one, greedy.get(name)) as pages:
+                    make = claims.maker(bench.whole, tenants=1)
+                    tally = closed_loop(one.addresses, 1, bench.sizes.seconds, make)
+                taken.append((tally, pages[0] if pages else None))
+    claims.require_agreement(bench.whole)
+    rows = {name: _figures(taken) for name, taken in runs.items()}
+    alone = rows["alone"]["p99 ms"]
+    return {
+        "figures": {f"claims of one client, {bench.whole.gpus} GPUs": rows},
+        "targets": [_target(name, rows[name]["p99 ms"] / max(alone, 1e-9)) for name in greedy],
+    }
+
+
+@contextlib.contextmanager
+def _asking(bench: Bench, one: servers.Replicas, token: str | None) -> Iterator[list[Tally]]:
+    """The greedy client, in a thread of its own; what it was answered is there at the end."""
+    pages: list[Tally] = []
+    if token is None:
+        yield pages
+        return
+    said = message("GET", PAGE, token)
+    seconds = bench.sizes.seconds + 2 * AHEAD_S
+
+    def ask() -> None:
+        pages.append(closed_loop(one.addresses, bench.sizes.greedy, seconds, lambda _: said))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        thread.join(AHEAD_S)
+        yield pages
+    finally:
+        thread.join()
+    if not pages:
+        raise claims.DisagreementError("the greedy client broke off, so claims were not beside it all the time")
+
+
+def _figures(taken: list[tuple[Tally, Tally | None]]) -> dict[str, float]:
+    """Of all rounds together."""
+    all_of = Tally(sum(tally.seconds for tally, _ in taken))
+    for tally, _ in taken:
+        all_of.took_ms += tally.took_ms
+        all_of.statuses += tally.statuses
+    pages = [each for _, each in taken if each is not None]
+    asked_s = sum(each.seconds for each in pages) or 1.0
+    row = {
+        "claims": all_of.done,
+        "refused": len(all_of.took_ms) - all_of.done,
+        "p50 ms": all_of.quantile_ms(0.5),
+        "p99 ms": all_of.quantile_ms(0.99),
+        "pages/s": sum(each.done for each in pages) / asked_s,
+        "refused pages/s": sum(len(each.took_ms) - each.done for each in pages) / asked_s,
+    }
+    return {name: round(value, 3) for name, value in row.items()}
+
+
+def _target(name: str, times: float) -> dict[str, Any]:
+    return target(
+        f"p99 of a claim {name} token on {PAGE}, times that alone", f"<= {WANTED:g}", times, met=times <= WANTED
+    )
