@@ -180,7 +180,7 @@ def _slice(uuid: UUID, generation: int, observed: Observed, error: SliceError) -
     found = observed.slices.get(uuid)
     if found is None and uuid in observed.places:
         place = observed.places[uuid]
-        return places.reported(place, observed, generation=generation, error=error[:_ERROR_CHARACTERS])
+        return places.reported(place, observed, generation=generation, error=error.text[:_ERROR_CHARACTERS])
     if found is None:
         return ReportedSlice(
             id=uuid,

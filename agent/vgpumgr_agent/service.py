@@ -254,7 +254,7 @@ class Agent:
                 refusals=total.refusals,
                 errors={
                     **_not_executed(self._executors),
-                    **places.errors(wanted, observed, gpus=frozenset(self._aside)),
+                    **_misplaced(wanted, observed, frozenset(self._aside)),
                     **self.hooks.failed(),
                     **_in_use(kept, observed),
                     **total.slices,
@@ -359,6 +359,10 @@ def _not_executed(executors: Mapping[UUID, Standing]) -> dict[UUID, SliceError]:
         for uuid, each in executors.items()
         if each.state == FAILED
     }
+
+
+def _misplaced(wanted: Wanted, observed: Observed, gpus: frozenset[str]) -> dict[UUID, SliceError]:
+    return {uuid: SliceError(error) for uuid, error in places.errors(wanted, observed, gpus=gpus).items()}
 
 
 def _in_use(kept: Kept | None, observed: Observed) -> dict[UUID, SliceError]:
