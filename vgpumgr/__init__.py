@@ -4,7 +4,8 @@
 Shared: `wire` (what travels between them), `errors`, `client` (the API as Python calls), `control` (the kernel module),
 `broker` (a running broker and its configuration), `policy`, `sched` (the scheduler's core) and the single modules
 beside this one. Tools: `cli` (the command `vgpumgr`), `sim` (the simulator), `gpu` (experiments on real GPUs),
-`observer` (who had the engine, from traces) and `oci` (containers of native tenants). Only `cli` uses other tools, and nothing uses `cli`.
+`observer` (who had the engine, from traces) and `oci` (containers of native tenants). Only `cli` uses other tools, and
+nothing uses `cli`.
 """
 
 from typing import Any

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
-from vgpumgr_agent.helper.protocol import VERSION, HelperRefusedError
+from vgpumgr_agent.helper.protocol import VERSION
 from vgpumgr_agent.helper.request import parse
+from vgpumgr_agent.refused import Refused
 
 from vgpumgr import ranges
 from vgpumgr.broker.configuration import Tenant
@@ -156,5 +157,5 @@ def test_no_model_takes_a_weight_that_the_kernel_refuses() -> None:
             lambda request=request: parse(json.dumps(request).encode()),
         ]
         for tried in tries:
-            with nullcontext() if taken else pytest.raises((ValueError, HelperRefusedError)):
+            with nullcontext() if taken else pytest.raises((ValueError, Refused)):
                 tried()
