@@ -9,6 +9,8 @@ from sqlalchemy import Connection, make_url
 from sqlalchemy.exc import DBAPIError
 
 from vgpumgr.wire.resources import TokenCreate, TokenCreated, TokenRole
+from vgpumgr_api.actors import local_operator
+from vgpumgr_api.auth import tokens
 from vgpumgr_api.backups import make
 from vgpumgr_api.backups import restore as restoring
 from vgpumgr_api.backups.file import Header
@@ -17,8 +19,7 @@ from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.trouble import Trouble, first_line
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import installation, tokens
-from vgpumgr_api.services.actors import local_operator
+from vgpumgr_api.installation import installation
 
 ACTOR = local_operator("operator:local", TokenRole.ADMIN)
 

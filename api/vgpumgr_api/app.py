@@ -9,29 +9,33 @@ from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 
 from vgpumgr.wire.fleet import LEASE_S
-from vgpumgr_api import document, problems
-from vgpumgr_api.agent_ca import AgentCa
-from vgpumgr_api.bodies import Bodies
-from vgpumgr_api.connection_settings import ConnectionSettings
-from vgpumgr_api.connections import Connections
+from vgpumgr_api.auth.agent_ca import AgentCa
+from vgpumgr_api.auth.oidc import Oidc
+from vgpumgr_api.auth.remembered import Remembered
+from vgpumgr_api.background import operating
 from vgpumgr_api.db.database import Database, now
-from vgpumgr_api.envelope import Envelope
-from vgpumgr_api.failed_logins import FailedLogins
-from vgpumgr_api.feed import Feed
-from vgpumgr_api.heartbeats import Heartbeats
-from vgpumgr_api.lifecycle import Lifecycle
-from vgpumgr_api.limits import Limits
-from vgpumgr_api.methods import Methods
+from vgpumgr_api.edge import problems
+from vgpumgr_api.edge.envelope import Envelope
+from vgpumgr_api.edge.lifecycle import Lifecycle
+from vgpumgr_api.edge.methods import Methods
+from vgpumgr_api.edge.openapi import document
+from vgpumgr_api.edge.readiness import Readiness
+from vgpumgr_api.edge.refused import Refused
+from vgpumgr_api.events import outbox
+from vgpumgr_api.events.feed import Feed
+from vgpumgr_api.events.watch import NO_EPOCH, DesiredWatch, Generations
+from vgpumgr_api.fleet import heartbeats, waiting
+from vgpumgr_api.fleet.heartbeat_lots import Heartbeats
+from vgpumgr_api.limits.bodies import Bodies
+from vgpumgr_api.limits.connection_settings import ConnectionSettings
+from vgpumgr_api.limits.connections import Connections
+from vgpumgr_api.limits.failed_logins import FailedLogins
+from vgpumgr_api.limits.rates import Limits
+from vgpumgr_api.limits.turns import Turns
 from vgpumgr_api.observe.metrics import Metrics
 from vgpumgr_api.observe.tracing import Tracing
-from vgpumgr_api.oidc import Oidc
-from vgpumgr_api.readiness import Readiness
-from vgpumgr_api.refused import Refused
-from vgpumgr_api.remembered import Remembered
+from vgpumgr_api.operations import operations
 from vgpumgr_api.routes import ROUTERS
-from vgpumgr_api.services import heartbeats, operating, operations, outbox, waiting
-from vgpumgr_api.turns import Turns
-from vgpumgr_api.watch import NO_EPOCH, DesiredWatch, Generations
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

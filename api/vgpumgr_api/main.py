@@ -16,9 +16,10 @@ from vgpumgr import __version__
 from vgpumgr.durations import parse_duration
 from vgpumgr.errors import ArgumentError
 from vgpumgr.wire.resources import TokenCreate, TokenCreated, TokenRole
-from vgpumgr_api import admin, agent_ca, agent_ca_rotation
+from vgpumgr_api import admin
 from vgpumgr_api.admin import AdminError
-from vgpumgr_api.agent_ca import CaError
+from vgpumgr_api.auth import agent_ca, agent_ca_rotation
+from vgpumgr_api.auth.agent_ca import CaError
 from vgpumgr_api.backups.file import BackupError, Header
 from vgpumgr_api.config import DEFAULT_PATH, Config, ConfigError, load
 from vgpumgr_api.db.pooler import PoolerError
@@ -42,7 +43,7 @@ def run(arguments: list[str] | None = None) -> None:
 
 def main(arguments: list[str]) -> int:
     """Carries out one command and returns the exit status."""
-    from vgpumgr_api.listen import ListenError
+    from vgpumgr_api.edge.transport.listen import ListenError
 
     chosen = _parser().parse_args(arguments)
     try:

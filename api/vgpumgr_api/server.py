@@ -26,27 +26,28 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from vgpumgr.notify import notify
-from vgpumgr_api import agent_ca, listen, protocol
-from vgpumgr_api.agent_ca import AgentCa, CaError
 from vgpumgr_api.app import create_app
-from vgpumgr_api.bodies import Bodies
+from vgpumgr_api.auth import agent_ca
+from vgpumgr_api.auth.agent_ca import AgentCa, CaError
+from vgpumgr_api.auth.oidc import Oidc
+from vgpumgr_api.background.housekeeping import Housekeeping
+from vgpumgr_api.background.jobs import jobs
 from vgpumgr_api.config import Config
-from vgpumgr_api.connections import Connections, Listener, room_for
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.failed_logins import FailedLogins
-from vgpumgr_api.feed import Feed
-from vgpumgr_api.garbage import collect_seldom
-from vgpumgr_api.housekeeping import Housekeeping
-from vgpumgr_api.jobs import jobs
-from vgpumgr_api.lifecycle import Lifecycle
-from vgpumgr_api.limits import Limits
-from vgpumgr_api.listen import ListenError
-from vgpumgr_api.observe import endpoint, logs, statements, tracing
-from vgpumgr_api.oidc import Oidc
-from vgpumgr_api.protocol import Bounds
-from vgpumgr_api.turns import Turns
-from vgpumgr_api.watch import DesiredWatch
+from vgpumgr_api.edge.lifecycle import Lifecycle
+from vgpumgr_api.edge.transport import endpoint, listen, protocol
+from vgpumgr_api.edge.transport.garbage import collect_seldom
+from vgpumgr_api.edge.transport.listen import ListenError
+from vgpumgr_api.edge.transport.protocol import Bounds
+from vgpumgr_api.events.feed import Feed
+from vgpumgr_api.events.watch import DesiredWatch
+from vgpumgr_api.limits.bodies import Bodies
+from vgpumgr_api.limits.connections import Connections, Listener, room_for
+from vgpumgr_api.limits.failed_logins import FailedLogins
+from vgpumgr_api.limits.rates import Limits
+from vgpumgr_api.limits.turns import Turns
+from vgpumgr_api.observe import logs, statements, tracing
 
 SWITCH_S = 0.0005
 """How long one thread may keep the interpreter from others. A request gives it up at each word with a client or the

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.garbage import collect_seldom
-from vgpumgr_api.services import installation
+from vgpumgr_api.edge.transport.garbage import collect_seldom
+from vgpumgr_api.installation import installation
 
 from tests.api.cluster import Cluster
 from tests.api.lent import Lender, PostgresqlLender, SqliteLender

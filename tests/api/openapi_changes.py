@@ -18,7 +18,7 @@ from vgpumgr.wire.fleet import REPORT_BYTES_MAX
 
 API = Path(__file__).resolve().parents[2] / "api"
 COMMITTED, RELEASED = API / "openapi.json", API / "openapi-v1.json"
-CODES = API / "vgpumgr_api" / "codes.json"
+CODES = API / "vgpumgr_api/edge/openapi/codes.json"
 ALWAYS_ENFORCED = {
     "header.Idempotency-Key": {"pattern": "^[!-~]{1,255}$"},
     "header.If-Match": {"pattern": r'^"(0|[1-9][0-9]{0,17})(?:-([0-9a-f]{16}))?"$'},
@@ -242,9 +242,9 @@ def _without_null(document: Mapping[str, Any], schema: Mapping[str, Any]) -> tup
 
 def main() -> int:
     """Writes the document, or says why not."""
-    from vgpumgr_api import document
     from vgpumgr_api.app import create_app
     from vgpumgr_api.db.database import Database
+    from vgpumgr_api.edge.openapi import document
 
     from tests.api import refusable
 

@@ -19,9 +19,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from fastapi import FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from vgpumgr_api import document
+from vgpumgr_api.edge.openapi import document
+from vgpumgr_api.edge.strict import OneTimeRoute, PublicRoute, Route
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.strict import OneTimeRoute, PublicRoute, Route
 
 from vgpumgr.wire.problem import Code
 

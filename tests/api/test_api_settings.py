@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vgpumgr_api.claims.deadline_settings import Deadlines
 from vgpumgr_api.config import Config, ConfigError, load
-from vgpumgr_api.connection_settings import ConnectionSettings
-from vgpumgr_api.deadline_settings import Deadlines
+from vgpumgr_api.limits.connection_settings import ConnectionSettings
 
 from tests.api import playbooks
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from vgpumgr_api.background.housekeeping import Housekeeping, Job
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.housekeeping import Housekeeping, Job
 
 from vgpumgr.wire.problem import Code
 

@@ -14,9 +14,9 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.edge.reader import FAULTY, SPARE, Reader
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.reader import FAULTY, SPARE, Reader
-from vgpumgr_api.services.reports import REFUSAL_KEPT
+from vgpumgr_api.fleet.reports import REFUSAL_KEPT
 
 from vgpumgr.wire.fleet import REPORT_BYTES_MAX, CertificateRequest, Report
 from vgpumgr.wire.problem import Code

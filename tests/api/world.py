@@ -7,12 +7,16 @@ from itertools import count
 from typing import Any
 from uuid import UUID, uuid4
 
+from vgpumgr_api.actors import Actor, authenticate, local_operator
+from vgpumgr_api.auth import tokens
+from vgpumgr_api.claims import claims, profiles, reservations
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import claims, events, fleet, gpus, hosts, profiles, quotas, reservations, tenants, tokens
-from vgpumgr_api.services.actors import Actor, authenticate, local_operator
-from vgpumgr_api.services.events import Begun
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.events import events
+from vgpumgr_api.events.events import Begun
+from vgpumgr_api.fleet import agents, gpus, hosts
+from vgpumgr_api.resources.paging import PageRequest
+from vgpumgr_api.tenancy import quotas, tenants
 
 from vgpumgr.wire.common import Mode
 from vgpumgr.wire.fleet import Desired, Enroll, Report, ReportedGpu, ReportedGroup, ReportedSlice, ReportedType
@@ -91,7 +95,7 @@ class Agent:
 
     def desired(self) -> Desired:
         actor = self.actor
-        return self.database.run(lambda session: fleet.desired(session, actor, self.name), read_only=True)
+        return self.database.run(lambda session: agents.desired(session, actor, self.name), read_only=True)
 
     def report(
         self,
@@ -117,7 +121,7 @@ class Agent:
         }
         report = Report(**(said | members))
         actor = self.actor
-        answer = self.database.run(lambda session: fleet.report(session, actor, self.name, report))
+        answer = self.database.run(lambda session: agents.report(session, actor, self.name, report))
         if isinstance(answer, Refusal):
             raise answer
         return answer.accepted
@@ -197,7 +201,7 @@ class World:
 
     def enrolled(self, name: str, token: str, *, claims_of: UUID | None = None) -> Agent:
         request = Enroll(agent_version="1", boot_id=uuid4(), claims_of=claims_of)
-        enrolled = self.database.run(lambda session: fleet.enroll(session, token, request))
+        enrolled = self.database.run(lambda session: agents.enroll(session, token, request))
         return Agent(database=self.database, name=name, host_id=enrolled.host_id, secret=enrolled.token)
 
     def claim(self, tenant: str, profile: Profile, *, actor: Actor | None = None, **members: Any) -> Slice:

@@ -26,13 +26,14 @@ from threading import Barrier
 from typing import Any
 from uuid import UUID
 
-import vgpumgr_api.services.claims as service
+import vgpumgr_api.claims.claims as service
 from sqlalchemy import text
 from sqlalchemy.orm import Session
+from vgpumgr_api.actors import local_operator
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import installation, placement
-from vgpumgr_api.services.actors import local_operator
+from vgpumgr_api.installation import installation
+from vgpumgr_api.placement import placement
 
 from tests.api.cluster import Cluster
 from tests.api.concurrency.audit import Audit

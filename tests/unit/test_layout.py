@@ -201,6 +201,10 @@ FORBIDDEN_IMPORTS = [
     ("inside vgpumgr", "vgpumgr.broker.places", "vgpumgr.cli"),
     ("inside vgpumgr", "vgpumgr.gpu.shares", "vgpumgr.sim"),
     ("inside vgpumgr", "vgpumgr.errors", "vgpumgr.client"),
+    ("inside the api:", "vgpumgr_api.placement.labels", "vgpumgr_api.claims"),
+    ("inside the api:", "vgpumgr_api.tenancy.scaling", "vgpumgr_api.usage"),
+    ("inside the api:", "vgpumgr_api.db.types", "vgpumgr_api.actors"),
+    ("inside the api's edge", "vgpumgr_api.edge.faults", "vgpumgr_api.edge.transport"),
 ]
 PLACES = {"vgpumgr": ".", "vgpumgr_api": "api", "vgpumgr_agent": "agent"}
 
@@ -212,7 +216,8 @@ def test_import_rules_bite(tmp_path: Path) -> None:
     for _, importer, imported in FORBIDDEN_IMPORTS:
         file = tmp_path / PLACES[importer.split(".")[0]] / f"{importer.replace('.', '/')}.py"
         file.write_text(f"{file.read_text()}import {imported}\n")
-    (tmp_path / "vgpumgr/unplaced.py").write_text("")
+    for place in ("vgpumgr", "api/vgpumgr_api"):
+        (tmp_path / place / "unplaced.py").write_text("")
 
     paths = [str(tmp_path / place) for place in PLACES.values()]
     script = (
@@ -235,4 +240,5 @@ def test_import_rules_bite(tmp_path: Path) -> None:
         )
     ]
     assert missed == [], checked.stdout
-    assert any("unplaced" in text for name, text in broken.items() if name.startswith("inside vgpumgr"))
+    for rule in ("inside vgpumgr", "inside the api:"):
+        assert any("unplaced" in text for name, text in broken.items() if name.startswith(rule)), checked.stdout

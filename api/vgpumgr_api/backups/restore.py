@@ -14,13 +14,13 @@ from uuid import UUID
 from sqlalchemy import Connection, func, insert, inspect, select, text
 from sqlalchemy.orm import Session
 
+from vgpumgr_api.actors import Actor
 from vgpumgr_api.backups import columns
 from vgpumgr_api.backups.file import BackupError, Header, verified
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Base, Host, Installation, Tenant
-from vgpumgr_api.services import installation
-from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.installation import installation
 
 INSERTED_AT_ONCE = 1000
 

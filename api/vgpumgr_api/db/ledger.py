@@ -122,7 +122,7 @@ class LedgerEntry(Base):
 
 
 class Unbooked(Base):
-    """What a meter says of an hour and the ledger does not have, or not all of it. See services.unbooked."""
+    """What a meter says of an hour and the ledger does not have, or not all of it. See usage.unbooked."""
 
     __tablename__ = "usage_unbooked"
     __table_args__ = (

@@ -17,8 +17,8 @@ class HostReport(Base):
     (`boot_id`, `agent_epoch`, `seq`) orders reports; `seq` is -1 before the first. `unknown_slices`: devices that are
     no claim on this host, and what else it may start a VM with; they take room that nobody counted, so that it takes no
     claims meanwhile. `lost_at`: when it was found to have been silent for too long, until it is heard of again.
-    `spent_until`: see `services.allowance`. `other_*`: of a boot that is not the recorded one and was heard of since,
-    `second_boot_at`: since when that is live as well; see `services.boots`.
+    `spent_until`: see `events.allowance`. `other_*`: of a boot that is not the recorded one and was heard of since,
+    `second_boot_at`: since when that is live as well; see `fleet.boots`.
     """
 
     __tablename__ = "host_reports"

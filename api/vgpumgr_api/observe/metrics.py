@@ -15,14 +15,14 @@ from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 
 from vgpumgr import __version__
-from vgpumgr_api.connections import Connections
 from vgpumgr_api.db.database import CONNECTIONS, Database
 from vgpumgr_api.db.trouble import Trouble
 from vgpumgr_api.errors import Refusal
+from vgpumgr_api.limits.connections import Connections
+from vgpumgr_api.limits.turns import Turns
 from vgpumgr_api.observe import statements
 from vgpumgr_api.observe.exchange import Exchange
-from vgpumgr_api.services.figures import Figures, figures
-from vgpumgr_api.turns import Turns
+from vgpumgr_api.observe.figures import Figures, figures
 
 FIGURES_S = 5.0
 """How old the fleet's figures may be: many scrapers cost the database no more than one."""

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query
 from vgpumgr.wire.audit import AuditEntry
 from vgpumgr.wire.common import Instant, Name, Page
 from vgpumgr.wire.events import Kind
-from vgpumgr_api.call import CallDep, PageDep
-from vgpumgr_api.services import audit
-from vgpumgr_api.services.audit import AuditFilter
-from vgpumgr_api.strict import Route
+from vgpumgr_api.edge.call import CallDep, PageDep
+from vgpumgr_api.edge.strict import Route
+from vgpumgr_api.events import audit
+from vgpumgr_api.events.audit import AuditFilter
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"], route_class=Route)
 

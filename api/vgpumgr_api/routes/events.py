@@ -11,13 +11,13 @@ from starlette.concurrency import run_in_threadpool
 from vgpumgr.wire.common import COUNTER_MAX, Name
 from vgpumgr.wire.events import About
 from vgpumgr.wire.resources import EventPage
-from vgpumgr_api.call import Call, CallDep, database_of, feed_of
-from vgpumgr_api.event_stream import CATCH_UP, MEDIA_TYPE, POSITION, EventStream, parse_position
-from vgpumgr_api.services import events
-from vgpumgr_api.services.events import Begun
-from vgpumgr_api.services.paging import PAGE_SIZE, PAGE_SIZE_MAX
-from vgpumgr_api.strict import Route
-from vgpumgr_api.turns import metered
+from vgpumgr_api.edge.call import Call, CallDep, database_of, feed_of
+from vgpumgr_api.edge.event_stream import CATCH_UP, MEDIA_TYPE, POSITION, EventStream, parse_position
+from vgpumgr_api.edge.strict import Route
+from vgpumgr_api.events import events
+from vgpumgr_api.events.events import Begun
+from vgpumgr_api.limits.turns import metered
+from vgpumgr_api.resources.paging import PAGE_SIZE, PAGE_SIZE_MAX
 
 router = APIRouter(prefix="/v1/events", tags=["events"], route_class=Route)
 

@@ -23,16 +23,18 @@ from vgpumgr.wire.fleet import (
 )
 from vgpumgr.wire.resources import Slice
 from vgpumgr.wire.usage import Metered, Readings
-from vgpumgr_api.call import PEER, Call, CallDep, authenticate, database_of, heartbeats_of, source_of, watch_of
+from vgpumgr_api.actors import require_own
+from vgpumgr_api.auth import certificates
+from vgpumgr_api.edge.call import PEER, Call, CallDep, authenticate, database_of, heartbeats_of, source_of, watch_of
+from vgpumgr_api.edge.headers import bearer, field_refusal, refuse_forwarded
+from vgpumgr_api.edge.strict import ConfirmedRoute, OneTimeRoute, Route
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.headers import bearer, field_refusal, refuse_forwarded
-from vgpumgr_api.services import certificates, fleet, metering
-from vgpumgr_api.services.actors import require_own
-from vgpumgr_api.services.heartbeats import source_of as heartbeat_source
-from vgpumgr_api.strict import ConfirmedRoute, OneTimeRoute, Route
+from vgpumgr_api.fleet import agents
+from vgpumgr_api.fleet.heartbeats import source_of as heartbeat_source
+from vgpumgr_api.usage import metering
 
 if TYPE_CHECKING:
-    from vgpumgr_api.agent_ca import AgentCa, Peer
+    from vgpumgr_api.auth.agent_ca import AgentCa, Peer
 
 WAIT_S_MAX = 60
 
@@ -51,7 +53,7 @@ def enroll(request: Request, wanted: Enroll) -> Enrolled:
     if ca is not None:
         refuse_forwarded(request.headers)
     return database_of(request).run(
-        lambda session: fleet.enroll(session, secret, wanted, request_id=request_id, source=source, ca=ca)
+        lambda session: agents.enroll(session, secret, wanted, request_id=request_id, source=source, ca=ca)
     )
 
 
@@ -67,7 +69,7 @@ async def get_desired(
     if epoch is not None and generation is not None:
         seen = (epoch, generation)
         async with call.turn():
-            current = await run_in_threadpool(call.read, fleet.desired_generation, host)
+            current = await run_in_threadpool(call.read, agents.desired_generation, host)
         own = call.actor.host_id  # which `desired_generation` has made sure of
         if current == seen and own and not await watch_of(call.request).changed(own, seen, wait_s):
             return Response(status_code=204)  # type: ignore[return-value]  # FastAPI passes a Response on
@@ -81,7 +83,7 @@ def _desired(call: Call, host: str) -> Desired:
     """Asks again who calls: the token may have been revoked during the wait."""
     actor = authenticate(call.request)
     lease_s: int = call.request.app.state.lease_s
-    return Call(call.request, call.response, actor).read(fleet.desired, host, lease_s=lease_s)
+    return Call(call.request, call.response, actor).read(agents.desired, host, lease_s=lease_s)
 
 
 @router.post("/certificate")
@@ -96,7 +98,7 @@ def report(call: CallDep, host: HostRef, said: Report) -> Reported:
 
     Refused to a second machine that has the identity of this host while the first is at work.
     """
-    answer = call.write(fleet.report, host, said)
+    answer = call.write(agents.report, host, said)
     if isinstance(answer, Refusal):  # what was noted of the second boot is kept
         raise answer
     return answer.model_copy(update={"renew_within_s": _renew_within_s(call)})
@@ -128,4 +130,4 @@ def meter(call: CallDep, host: HostRef, said: Readings) -> Metered:
 @router.post("/slices/{slice_id}:bind")
 def bind(call: CallDep, host: HostRef, slice_id: UUID, wanted: Bind) -> Slice:
     """Ties a slice that was claimed without a VM to the VM that starts with it."""
-    return call.write(fleet.bind, host, slice_id, wanted)
+    return call.write(agents.bind, host, slice_id, wanted)

@@ -10,9 +10,9 @@ from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.operations import GpuRehome, Operation
 from vgpumgr.wire.resources import Gpu, GpuPatch, HostState
 from vgpumgr.wire.selector import Selector, parse_selector
-from vgpumgr_api.call import CallDep, Flag, IdempotencyKey, IfMatch, PageDep, TrialDep
-from vgpumgr_api.services import gpus, rehoming
-from vgpumgr_api.strict import Route
+from vgpumgr_api.edge.call import CallDep, Flag, IdempotencyKey, IfMatch, PageDep, TrialDep
+from vgpumgr_api.edge.strict import Route
+from vgpumgr_api.fleet import gpus, rehoming
 
 router = APIRouter(prefix="/v1/gpus", tags=["gpus"], route_class=Route)
 

@@ -9,10 +9,10 @@ from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.operations import HostDrain, Operation
 from vgpumgr.wire.resources import Host, HostCreate, HostCreated, HostFence, HostPatch, HostState
 from vgpumgr.wire.selector import Selector, parse_selector
-from vgpumgr_api.call import Call, CallDep, Flag, IdempotencyKey, IfMatch, PageDep, TrialDep
-from vgpumgr_api.expired import despite_expired
-from vgpumgr_api.services import cordoning, drain, fencing, hosts
-from vgpumgr_api.strict import Route
+from vgpumgr_api.edge.call import Call, CallDep, Flag, IdempotencyKey, IfMatch, PageDep, TrialDep
+from vgpumgr_api.edge.expired import despite_expired
+from vgpumgr_api.edge.strict import Route
+from vgpumgr_api.fleet import cordoning, drain, fencing, hosts
 
 router = APIRouter(prefix="/v1/hosts", tags=["hosts"], route_class=Route)
 

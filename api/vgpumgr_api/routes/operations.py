@@ -10,11 +10,12 @@ from starlette.concurrency import run_in_threadpool
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.events import Kind
 from vgpumgr.wire.operations import Operation, OperationCancel, OperationState
-from vgpumgr_api.call import Call, CallDep, IfMatch, PageDep, TrialDep, authenticate, operations_watch_of
-from vgpumgr_api.services import operating, operations
-from vgpumgr_api.strict import Route
-from vgpumgr_api.turns import metered
-from vgpumgr_api.watch import RUNNING
+from vgpumgr_api.background import operating
+from vgpumgr_api.edge.call import Call, CallDep, IfMatch, PageDep, TrialDep, authenticate, operations_watch_of
+from vgpumgr_api.edge.strict import Route
+from vgpumgr_api.events.watch import RUNNING
+from vgpumgr_api.limits.turns import metered
+from vgpumgr_api.operations import operations
 
 WAIT_S_MAX = 60
 

@@ -5,10 +5,10 @@ from fastapi import APIRouter
 
 from vgpumgr.wire.common import Mode, Name, Page
 from vgpumgr.wire.resources import Profile, ProfileCreate
-from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
-from vgpumgr_api.expired import despite_expired
-from vgpumgr_api.services import profiles
-from vgpumgr_api.strict import Route
+from vgpumgr_api.claims import profiles
+from vgpumgr_api.edge.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
+from vgpumgr_api.edge.expired import despite_expired
+from vgpumgr_api.edge.strict import Route
 
 router = APIRouter(prefix="/v1/profiles", tags=["profiles"], route_class=Route)
 

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Quota, QuotaPatch
-from vgpumgr_api.call import CallDep, IfMatch, PageDep, TrialDep
-from vgpumgr_api.services import quotas
-from vgpumgr_api.strict import Route
+from vgpumgr_api.edge.call import CallDep, IfMatch, PageDep, TrialDep
+from vgpumgr_api.edge.strict import Route
+from vgpumgr_api.tenancy import quotas
 
 router = APIRouter(prefix="/v1/quotas", tags=["quotas"], route_class=Route)
 

@@ -7,10 +7,10 @@ from fastapi import APIRouter
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Reservation, ReservationCreate
-from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
-from vgpumgr_api.expired import despite_expired
-from vgpumgr_api.services import reservations
-from vgpumgr_api.strict import Route
+from vgpumgr_api.claims import reservations
+from vgpumgr_api.edge.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
+from vgpumgr_api.edge.expired import despite_expired
+from vgpumgr_api.edge.strict import Route
 
 router = APIRouter(prefix="/v1/reservations", tags=["reservations"], route_class=Route)
 

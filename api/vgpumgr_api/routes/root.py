@@ -9,11 +9,11 @@ from fastapi import APIRouter, Request
 import vgpumgr
 from vgpumgr.wire.common import Answer
 from vgpumgr.wire.problem import Code
-from vgpumgr_api.call import database_of, lifecycle_of, readiness_of
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.edge.call import database_of, lifecycle_of, readiness_of
+from vgpumgr_api.edge.strict import PublicRoute
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import health
-from vgpumgr_api.strict import PublicRoute
+from vgpumgr_api.installation import health
 
 router = APIRouter(tags=["api"], route_class=PublicRoute)
 

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Explanation, Slice, SliceBatch, SliceCreate, SliceMove, Slices, SliceState
-from vgpumgr_api.call import CallDep, Flag, IdempotencyKey, IfMatch, PageDep, TrialDep
-from vgpumgr_api.expired import despite_expired, give_expired_back
-from vgpumgr_api.services import claims, explain, moves
-from vgpumgr_api.strict import ConfirmedRoute, ReadingRoute, Route
+from vgpumgr_api.claims import claims, explain, moves
+from vgpumgr_api.edge.call import CallDep, Flag, IdempotencyKey, IfMatch, PageDep, TrialDep
+from vgpumgr_api.edge.expired import despite_expired, give_expired_back
+from vgpumgr_api.edge.strict import ConfirmedRoute, ReadingRoute, Route
 
 router = APIRouter(prefix="/v1/slices", tags=["slices"], route_class=Route)
 claims_router = APIRouter(prefix="/v1/slices", tags=["slices"], route_class=ConfirmedRoute)

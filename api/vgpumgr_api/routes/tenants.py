@@ -7,10 +7,10 @@ from fastapi import APIRouter, Query
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Tenant, TenantCreate, TenantKind
-from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
-from vgpumgr_api.expired import despite_expired
-from vgpumgr_api.services import tenants
-from vgpumgr_api.strict import Route
+from vgpumgr_api.edge.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
+from vgpumgr_api.edge.expired import despite_expired
+from vgpumgr_api.edge.strict import Route
+from vgpumgr_api.tenancy import tenants
 
 router = APIRouter(prefix="/v1/tenants", tags=["tenants"], route_class=Route)
 

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Token, TokenCreate, TokenCreated, TokenRole
-from vgpumgr_api.call import CallDep, Flag, IdempotencyKey, PageDep, TrialDep
-from vgpumgr_api.services import tokens
-from vgpumgr_api.strict import Route
+from vgpumgr_api.auth import tokens
+from vgpumgr_api.edge.call import CallDep, Flag, IdempotencyKey, PageDep, TrialDep
+from vgpumgr_api.edge.strict import Route
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"], route_class=Route)
 

@@ -16,13 +16,13 @@ from starlette.responses import StreamingResponse
 from vgpumgr.wire.common import Instant, Name, Page
 from vgpumgr.wire.resources import Usage
 from vgpumgr.wire.usage import By, Grant, Granularity, LedgerRow, LedgerRowPage, UnbookedReason, UnbookedRow
-from vgpumgr_api.call import Call, CallDep, PageDep, authenticate, turns_of
-from vgpumgr_api.services import grants, ledger_list, unbooked, usage
-from vgpumgr_api.services.ledger_scope import LedgerFilter
-from vgpumgr_api.services.paging import PAGE_SIZE_MAX, PageRequest
-from vgpumgr_api.services.unbooked import UnbookedFilter
-from vgpumgr_api.strict import Route
-from vgpumgr_api.turns import metered
+from vgpumgr_api.edge.call import Call, CallDep, PageDep, authenticate, turns_of
+from vgpumgr_api.edge.strict import Route
+from vgpumgr_api.limits.turns import metered
+from vgpumgr_api.resources.paging import PAGE_SIZE_MAX, PageRequest
+from vgpumgr_api.usage import grants, ledger_list, unbooked, usage
+from vgpumgr_api.usage.ledger_scope import LedgerFilter
+from vgpumgr_api.usage.unbooked import UnbookedFilter
 
 router = APIRouter(prefix="/v1/usage", tags=["usage"], route_class=Route)
 

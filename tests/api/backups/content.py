@@ -7,7 +7,7 @@ from sqlalchemy import select
 from vgpumgr_api.db import schema  # noqa: F401  # all tables belong to Base.metadata
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Base
-from vgpumgr_api.services import hosts
+from vgpumgr_api.fleet import hosts
 
 from tests.api.world import World
 from vgpumgr.wire.resources import HostCreate

@@ -14,8 +14,8 @@ from vgpumgr_api.backups import make, restore
 from vgpumgr_api.backups.file import BackupError, Header, new_file, write_body, write_header
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.installation import installation
 from vgpumgr_api.main import main
-from vgpumgr_api.services import installation
 
 from tests.api.backups.content import ADDED_TO_BY_RESTORE, content, in_use
 from tests.api.cluster import Cluster

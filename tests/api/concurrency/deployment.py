@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from vgpumgr_api.admin import create_token
-from vgpumgr_api.connection_settings import ConnectionSettings
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.limits.connection_settings import ConnectionSettings
 
 from tests.api.forked import Forked
 from tests.api.http.process import START_S, settings_file
@@ -64,7 +64,7 @@ class Replica:
 
     def tracebacks(self) -> int:
         """How often its log, over all its starts, speaks of a defect."""
-        return self.log.read_text(errors="replace").count(" vgpumgr_api.envelope: ")
+        return self.log.read_text(errors="replace").count(" vgpumgr_api.edge.envelope: ")
 
 
 @dataclass

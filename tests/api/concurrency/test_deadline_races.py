@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session
+from vgpumgr_api.claims import deadlines
+from vgpumgr_api.claims.deadline_settings import Deadlines
 from vgpumgr_api.db.database import Database, now
 from vgpumgr_api.db.observations import HostReport
-from vgpumgr_api.deadline_settings import Deadlines
-from vgpumgr_api.services import deadlines
 
 from tests.api.concurrency.uncommitted import behind
 from tests.api.world import Agent, World, absent

@@ -6,10 +6,11 @@ from collections import Counter
 import pytest
 from sqlalchemy import ExceptionContext, select, text
 from sqlalchemy.orm import Session
+from vgpumgr_api.claims import reservations
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Gpu, Host
-from vgpumgr_api.services import quotas, reservations
-from vgpumgr_api.services.lookup import tenant_named
+from vgpumgr_api.resources.lookup import tenant_named
+from vgpumgr_api.tenancy import quotas
 
 from tests.api.concurrency.audit import Audit
 from tests.api.concurrency.uncommitted import behind

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy.orm import Session
+from vgpumgr_api.claims import claims, reservations
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import claims, quotas, reservations
+from vgpumgr_api.tenancy import quotas
 
 from tests.api.concurrency.audit import Audit
 from tests.api.concurrency.uncommitted import behind

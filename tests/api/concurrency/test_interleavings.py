@@ -13,9 +13,12 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import event
+from vgpumgr_api.auth import tokens
+from vgpumgr_api.claims import claims, profiles
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import claims, fencing, fleet, hosts, profiles, quotas, tenants, tokens
+from vgpumgr_api.fleet import agents, fencing, hosts
+from vgpumgr_api.tenancy import quotas, tenants
 
 from tests.api.concurrency.audit import Audit
 from tests.api.world import GIB, Agent, World, absent, gpu
@@ -117,7 +120,7 @@ class Scene:
         return self.world.delete(self.unbound.id)
 
     def bind(self) -> object:
-        return self._as(self.agent, fleet.bind, self.unbound.id, Bind(vm_uuid=uuid4()))
+        return self._as(self.agent, agents.bind, self.unbound.id, Bind(vm_uuid=uuid4()))
 
     def read_desired(self) -> object:
         self.read.append(self.agent.desired())
@@ -163,7 +166,7 @@ class Scene:
     def enrol_the_bare_host_again(self) -> object:
         token = self.world.run(hosts.reenroll, self.bare.name).enroll_token
         request = Enroll(agent_version="2", boot_id=uuid4())
-        return self.world.database.run(lambda session: fleet.enroll(session, token, request))
+        return self.world.database.run(lambda session: agents.enroll(session, token, request))
 
     def fence(self) -> object:
         return self._fence(self.agent.name)

@@ -11,10 +11,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.observations import HostReport
-from vgpumgr_api.services import fleet, hosts
-from vgpumgr_api.services.generations import bump
-from vgpumgr_api.services.obstacles import Wanted
-from vgpumgr_api.services.placement import take
+from vgpumgr_api.fleet import agents, hosts
+from vgpumgr_api.placement.obstacles import Wanted
+from vgpumgr_api.placement.placement import take
+from vgpumgr_api.resources.generations import bump
 
 from tests.api.concurrency.uncommitted import behind
 from tests.api.world import World
@@ -64,7 +64,7 @@ def test_a_report_and_an_enrolment_of_the_same_host(world: World, database: Data
         database,
         url,
         counted("report", lambda session: session.execute(row).all()),
-        lambda: database.run(counted("enrolment", lambda session: fleet.enroll(session, token, request))),
+        lambda: database.run(counted("enrolment", lambda session: agents.enroll(session, token, request))),
         then=lambda session: bump(session, [agent.host_id]),
     )
     assert waited

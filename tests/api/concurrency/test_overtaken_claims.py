@@ -8,8 +8,10 @@ import pytest
 from sqlalchemy.orm import Session
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import cordoning, fencing, hosts, installation, quotas
-from vgpumgr_api.services.lookup import tenant_named
+from vgpumgr_api.fleet import cordoning, fencing, hosts
+from vgpumgr_api.installation import installation
+from vgpumgr_api.resources.lookup import tenant_named
+from vgpumgr_api.tenancy import quotas
 
 from tests.api.concurrency.audit import Audit
 from tests.api.concurrency.uncommitted import behind

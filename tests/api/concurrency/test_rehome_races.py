@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.orm import Session
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import drain, fleet, gpus, hosts, rehoming
+from vgpumgr_api.fleet import agents, drain, gpus, hosts, rehoming
 
 from tests.api.concurrency.audit import Audit
 from tests.api.concurrency.uncommitted import behind
@@ -70,7 +70,7 @@ def test_who_waits_to_bind_a_slice_finds_it_where_it_is(
     world: World, database: Database, url: str, agent: Agent, claimed: Slice
 ) -> None:
     vm = uuid4()
-    binding = lambda: as_agent(agent, fleet.bind, claimed.id, Bind(vm_uuid=vm))  # noqa: E731
+    binding = lambda: as_agent(agent, agents.bind, claimed.id, Bind(vm_uuid=vm))  # noqa: E731
     _, bound, waited = behind(database, url, rehoming_of(world), binding)
     assert waited
     assert (bound.vm_uuid, bound.gpu) == (vm, THERE)

@@ -8,9 +8,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from vgpumgr_api.actors import local_operator
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import events
-from vgpumgr_api.services.actors import local_operator
+from vgpumgr_api.events import events
 
 from tests.api.concurrency.audit import Audit
 from tests.api.concurrency.deployment import DEADLINE_S, Deployment, deployed

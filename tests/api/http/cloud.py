@@ -11,10 +11,10 @@ from fastapi import FastAPI
 from httpx2 import Response
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
+from vgpumgr_api.actors import local_operator
 from vgpumgr_api.app import create_app
+from vgpumgr_api.auth import tokens
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import tokens
-from vgpumgr_api.services.actors import local_operator
 
 from vgpumgr.wire.fleet import Desired, Report, ReportedGpu, ReportedSlice, ReportedType
 from vgpumgr.wire.problem import MEDIA_TYPE, STATUS, Code, Problem

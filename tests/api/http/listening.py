@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import uvicorn
 from starlette.types import ASGIApp
-from vgpumgr_api.connection_settings import ConnectionSettings
-from vgpumgr_api.connections import Connections, Listener
+from vgpumgr_api.edge.transport.protocol import Bounds, Server
+from vgpumgr_api.limits.connection_settings import ConnectionSettings
+from vgpumgr_api.limits.connections import Connections, Listener
 from vgpumgr_api.observe.exchange import Exchange
-from vgpumgr_api.protocol import Bounds, Server
 
 SOON_S = 60
 T = TypeVar("T")

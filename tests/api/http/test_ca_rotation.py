@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from vgpumgr_api import agent_ca, agent_ca_rotation
-from vgpumgr_api.agent_ca import CaError
+from vgpumgr_api.auth import agent_ca, agent_ca_rotation
+from vgpumgr_api.auth.agent_ca import CaError
 from vgpumgr_api.main import main
 
 from tests.agent.fakekernel import FakeKernel

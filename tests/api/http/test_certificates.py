@@ -13,10 +13,10 @@ from uuid import uuid4
 import httpx2
 import pytest
 from vgpumgr_agent.identity import new_key
-from vgpumgr_api import agent_ca
+from vgpumgr_api.auth import agent_ca
+from vgpumgr_api.auth.certificates import WORTH
+from vgpumgr_api.events.allowance import EVENTS_AN_HOUR
 from vgpumgr_api.main import main
-from vgpumgr_api.services.allowance import EVENTS_AN_HOUR
-from vgpumgr_api.services.certificates import WORTH
 
 from tests.api.http.process import command, initialised, serving, settings_file
 from tests.api.http.tls import CA, TLS, Cloud, Host, certifying, make_certificate, outcome

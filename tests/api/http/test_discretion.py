@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import event
-from vgpumgr_api import document
+from vgpumgr_api.edge.openapi import document
 
 from tests.api.http.cloud import GIB, Caller, Cloud
 from tests.api.http.test_roles import ROUTES, cast_of

@@ -6,8 +6,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from vgpumgr_api.services import installation
-from vgpumgr_api.services.actors import local_operator
+from vgpumgr_api.actors import local_operator
+from vgpumgr_api.installation import installation
 
 from tests.api.http.cloud import Cloud
 from vgpumgr.wire.problem import Code

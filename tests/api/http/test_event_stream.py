@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import pytest
+from vgpumgr_api.actors import Actor, local_operator
+from vgpumgr_api.edge.event_stream import CHUNK_BYTES, EventStream, parse_position
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.event_stream import CHUNK_BYTES, EventStream, parse_position
-from vgpumgr_api.feed import Feed, Watcher
-from vgpumgr_api.services import outbox
-from vgpumgr_api.services.actors import Actor, local_operator
-from vgpumgr_api.services.events import Begun, epoch_name
-from vgpumgr_api.services.outbox import News, Told, Wanted
+from vgpumgr_api.events import outbox
+from vgpumgr_api.events.events import Begun, epoch_name
+from vgpumgr_api.events.feed import Feed, Watcher
+from vgpumgr_api.events.outbox import News, Told, Wanted
 
 from vgpumgr.wire.problem import Code, Problem
 from vgpumgr.wire.resources import TokenRole
@@ -287,7 +287,7 @@ def test_a_slow_reader_gets_everything_in_pieces_that_are_bounded() -> None:
 
 @pytest.mark.parametrize("kept", [10, 1000])
 def test_the_feed_keeps_no_more_than_it_may(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vgpumgr_api.feed.KEPT_BYTES", 500)
+    monkeypatch.setattr("vgpumgr_api.events.feed.KEPT_BYTES", 500)
 
     async def work() -> int:
         log = Log(50, size=20)

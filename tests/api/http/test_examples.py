@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from pydantic import TypeAdapter
-from vgpumgr_api import document
+from vgpumgr_api.edge.openapi import document
 
 from tests.api.http.cloud import Cloud
 from vgpumgr.wire.problem import Code

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from vgpumgr_api.faults import WORDS
+from vgpumgr_api.edge.faults import WORDS
 
 from tests.api.http.test_problems import AUTH, client_of, problem
 from vgpumgr.wire.common import Request

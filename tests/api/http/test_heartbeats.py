@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from uuid import UUID, uuid4
 
 import pytest
-from vgpumgr_api import heartbeats
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.heartbeats import Heartbeats
+from vgpumgr_api.fleet import heartbeat_lots
+from vgpumgr_api.fleet.heartbeat_lots import Heartbeats
 
 from tests.api.http.cloud import Cloud
 from vgpumgr.wire.fleet import Heartbeat
@@ -110,7 +110,7 @@ def test_a_client_that_goes_away_takes_no_answer_from_another() -> None:
 
 
 def test_no_lot_is_larger_than_what_one_statement_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeats, "AT_ONCE", 20)
+    monkeypatch.setattr(heartbeat_lots, "AT_ONCE", 20)
     lots: list[int] = []
 
     def note(beats: Mapping[UUID, Heartbeat]) -> set[UUID]:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.reader import LONG_BYTES
+from vgpumgr_api.edge.reader import LONG_BYTES
 
 from tests.api.http.cloud import MERGE_PATCH
 from tests.api.http.test_problems import AUTH, JSON, client_of, problem

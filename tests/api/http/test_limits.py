@@ -10,15 +10,15 @@ from uuid import UUID
 
 import pytest
 from starlette.requests import Request
-from vgpumgr_api import strict
-from vgpumgr_api import turns as turns_module
+from vgpumgr_api.actors import Actor
 from vgpumgr_api.app import create_app
-from vgpumgr_api.call import authenticate
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.edge import strict
+from vgpumgr_api.edge.call import authenticate
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.limits import BURST_S, KEYS_MAX, Limiter, Limits
-from vgpumgr_api.services.actors import Actor
-from vgpumgr_api.turns import LOOKUPS
+from vgpumgr_api.limits import turns as turns_module
+from vgpumgr_api.limits.rates import BURST_S, KEYS_MAX, Limiter, Limits
+from vgpumgr_api.limits.turns import LOOKUPS
 
 from tests.api.http.cloud import Caller, Cloud
 from tests.api.http.test_turns import until

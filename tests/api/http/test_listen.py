@@ -6,9 +6,9 @@ import stat
 from pathlib import Path
 
 import pytest
-from vgpumgr_api import listen
 from vgpumgr_api.config import Config
-from vgpumgr_api.listen import ListenError, is_loopback, open_sockets
+from vgpumgr_api.edge.transport import listen
+from vgpumgr_api.edge.transport.listen import ListenError, is_loopback, open_sockets
 
 
 def config(host: str, port: int = 0) -> Config:

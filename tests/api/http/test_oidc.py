@@ -13,11 +13,11 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from vgpumgr_api import jwks
 from vgpumgr_api.app import create_app
+from vgpumgr_api.auth import jwks
+from vgpumgr_api.auth.oidc import Oidc
+from vgpumgr_api.auth.oidc_settings import OidcSettings
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.oidc import Oidc
-from vgpumgr_api.oidc_settings import OidcSettings
 
 from tests.api.http.cloud import Caller, Cloud
 from tests.api.http.issuer import Issuer, issuing, private_key, public_jwk

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
-from vgpumgr_api import document, document_problems
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.event_stream import POSITION
-from vgpumgr_api.headers import ETAG
-from vgpumgr_api.services.idempotency import KEY
+from vgpumgr_api.edge.event_stream import POSITION
+from vgpumgr_api.edge.headers import ETAG
+from vgpumgr_api.edge.openapi import document, problems
+from vgpumgr_api.resources.idempotency import KEY
 
 from tests.api import refusable
 from tests.api.openapi_changes import CODES, changes
@@ -140,7 +140,7 @@ def _form(schema: dict[str, Any]) -> str:
 
 
 def test_if_match_is_required_where_nothing_is_done_without_it(app: FastAPI) -> None:
-    codes, needed = document_problems.known_codes(), {}
+    codes, needed = problems.known_codes(), {}
     for path in app.openapi()["paths"].values():
         for operation in path.values():
             for each in operation.get("parameters", ()):

@@ -9,9 +9,9 @@ from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import select
+from vgpumgr_api.background import operating
 from vgpumgr_api.db.progress import Operation
-from vgpumgr_api.services import operating
-from vgpumgr_api.watch import RUNNING
+from vgpumgr_api.events.watch import RUNNING
 
 from tests.api.conftest import Clock
 from tests.api.http.cloud import GIB, Cloud

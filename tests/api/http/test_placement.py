@@ -4,10 +4,10 @@
 from datetime import timedelta
 
 import pytest
-from vgpumgr_api import expired
 from vgpumgr_api.app import create_app
+from vgpumgr_api.claims import reservations
+from vgpumgr_api.edge import expired
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import reservations
 
 from tests.api.conftest import Clock
 from tests.api.http.cloud import Caller, Cloud

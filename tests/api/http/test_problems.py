@@ -13,12 +13,12 @@ import pytest
 from httpx2 import Response
 from sqlalchemy import create_engine
 from starlette.testclient import TestClient
+from vgpumgr_api.actors import Actor, new_secret
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.clock import machine_clock
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.trouble import Condition
-from vgpumgr_api.envelope import BODY_MAX, ENROLL_MAX
-from vgpumgr_api.services.actors import Actor, new_secret
+from vgpumgr_api.edge.envelope import BODY_MAX, ENROLL_MAX
 
 from tests.api.http.cloud import GIB, Cloud
 from vgpumgr.wire.fleet import REPORT_BYTES_MAX, ReportedSlice

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
-from vgpumgr_api import readiness
+from vgpumgr_api.edge import readiness
+from vgpumgr_api.edge.readiness import FRESH_S, Readiness
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.readiness import FRESH_S, Readiness
-from vgpumgr_api.services import health
+from vgpumgr_api.installation import health
 
 from tests.api.http.cloud import Cloud
 from vgpumgr.wire.problem import Code

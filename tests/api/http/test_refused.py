@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from vgpumgr_api.refused import AGAIN_S, Refused
+from vgpumgr_api.edge.refused import AGAIN_S, Refused
 
 from tests.api.conftest import Clock
 from tests.api.http.cloud import Caller, Cloud

@@ -10,11 +10,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from vgpumgr_api.call import remembered_of
-from vgpumgr_api.remembered import CREDENTIALS_MAX, LIFE_S, Remembered
-from vgpumgr_api.services import hosts, tokens
-from vgpumgr_api.services.actors import hash_of, local_operator
-from vgpumgr_api.strict import Route
+from vgpumgr_api.actors import hash_of, local_operator
+from vgpumgr_api.auth import tokens
+from vgpumgr_api.auth.remembered import CREDENTIALS_MAX, LIFE_S, Remembered
+from vgpumgr_api.edge.call import remembered_of
+from vgpumgr_api.edge.strict import Route
+from vgpumgr_api.fleet import hosts
 
 from tests.api.conftest import Clock
 from tests.api.http.cloud import Caller, Cloud

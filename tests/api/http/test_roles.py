@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 import pytest
 from fastapi.routing import APIRoute
 from sqlalchemy import event
-from vgpumgr_api.strict import Route
+from vgpumgr_api.edge.strict import Route
 
 from tests.api.conftest import Clock
 from tests.api.http.cloud import GIB, Caller, Cloud, Host

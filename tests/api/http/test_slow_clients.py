@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vgpumgr_api import protocol
+from vgpumgr_api.actors import local_operator
 from vgpumgr_api.app import create_app
-from vgpumgr_api.bodies import ADDRESS_PART, STRANGERS_PART, Bodies
-from vgpumgr_api.connections import network_of
+from vgpumgr_api.auth import tokens
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.edge.transport import protocol
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import tokens
-from vgpumgr_api.services.actors import local_operator
+from vgpumgr_api.limits.bodies import ADDRESS_PART, STRANGERS_PART, Bodies
+from vgpumgr_api.limits.connections import network_of
 
 from tests.api.http.listening import listening, problem, run
 from tests.api.http.tls import make_certificate

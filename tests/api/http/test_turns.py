@@ -14,18 +14,18 @@ from uuid import UUID
 import pytest
 from httpx2 import Response
 from sqlalchemy import text
-from vgpumgr_api import readiness as readiness_module
-from vgpumgr_api import strict as strict_module
-from vgpumgr_api import turns as turns_module
+from vgpumgr_api.actors import Actor
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db import database as database_module
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.edge import readiness as readiness_module
+from vgpumgr_api.edge import strict as strict_module
+from vgpumgr_api.edge.readiness import Readiness
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.fair_places import WORK_S
-from vgpumgr_api.readiness import Readiness
-from vgpumgr_api.services.actors import Actor
-from vgpumgr_api.services.outbox import NUMBERING_LOCK
-from vgpumgr_api.turns import SHARED, WAITING, Turns, metered
+from vgpumgr_api.events.outbox import NUMBERING_LOCK
+from vgpumgr_api.limits import turns as turns_module
+from vgpumgr_api.limits.fair_places import WORK_S
+from vgpumgr_api.limits.turns import SHARED, WAITING, Turns, metered
 
 from tests.api.cluster import Cluster
 from tests.api.http.cloud import Caller, Cloud

@@ -11,11 +11,12 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import event, text
 from sqlalchemy.orm import Session
-from vgpumgr_api import admin, readiness
+from vgpumgr_api import admin
 from vgpumgr_api.app import create_app
 from vgpumgr_api.config import Config
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import health, liveness
+from vgpumgr_api.edge import readiness
+from vgpumgr_api.installation import health, liveness
 
 from tests.api.cluster import Cluster
 from tests.api.services.refusals import refused

@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 from starlette.requests import Request
+from vgpumgr_api.actors import Actor
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import books
-from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.usage import books
 
 from tests.api.conftest import Clock
 from tests.api.http.cloud import GIB, GPU, Cloud

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.watch import DesiredWatch, Generations, rest_s
+from vgpumgr_api.events.watch import DesiredWatch, Generations, rest_s
 
 from vgpumgr.wire.problem import Code
 

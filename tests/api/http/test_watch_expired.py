@@ -4,8 +4,9 @@
 from typing import Any
 
 import pytest
-from vgpumgr_api.services import installation, outbox
-from vgpumgr_api.services.actors import local_operator
+from vgpumgr_api.actors import local_operator
+from vgpumgr_api.events import outbox
+from vgpumgr_api.installation import installation
 
 from tests.api.http.cloud import Cloud
 from vgpumgr.wire.problem import Code

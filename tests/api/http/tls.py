@@ -14,9 +14,9 @@ from uuid import UUID, uuid4
 
 import httpx2
 from vgpumgr_agent.identity import new_key
-from vgpumgr_api import agent_ca
+from vgpumgr_api.auth import agent_ca
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import fleet
+from vgpumgr_api.fleet import agents
 
 from tests.api.http.process import Server, serving
 from vgpumgr.wire.fleet import Enroll, Enrolled
@@ -57,7 +57,7 @@ class Cloud:
         said = Enroll(agent_version="1", boot_id=uuid4())
         database = Database(tomllib.loads((self.directory / "api.toml").read_text())["database"])
         with contextlib.closing(database):
-            return database.run(lambda session: fleet.enroll(session, token, said))
+            return database.run(lambda session: agents.enroll(session, token, said))
 
     def host(self, name: str) -> "Host":
         """A host that enrolled with a key of its own."""

@@ -15,12 +15,12 @@ from sqlalchemy import select
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 from vgpumgr_api.admin import backup, restore
+from vgpumgr_api.claims import reservations
 from vgpumgr_api.config import Config
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Host
 from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.db.reservations import Reservation
-from vgpumgr_api.services import reservations
 
 from tests.api.cluster import Cluster
 from tests.api.concurrency.deployment import Caller, Deployment, Reply

@@ -23,7 +23,8 @@ from vgpumgr_agent.reconcile import Orphans
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import figures, installation
+from vgpumgr_api.installation import installation
+from vgpumgr_api.observe import figures
 
 from tests.agent.test_reconcile import observed, seen, seen_group
 from tests.api.http.cloud import Cloud

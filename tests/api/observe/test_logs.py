@@ -13,13 +13,13 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
+from vgpumgr_api.actors import new_secret
 from vgpumgr_api.app import create_app
 from vgpumgr_api.config import ConfigError, load
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.observe import statements
 from vgpumgr_api.observe.logs import JsonLines, Lines, read_by_journal
 from vgpumgr_api.observe.secrets import HIDDEN, hide
-from vgpumgr_api.services.actors import new_secret
 
 from tests.api.http.cloud import Cloud
 
@@ -114,7 +114,7 @@ def test_no_secret_of_any_kind_on_any_path(cloud: Cloud, kept: Kept, monkeypatch
                         "X-Request-Id": secret if secret != KEY else "x",
                     },
                 )
-    broken = "vgpumgr_api.services.tenants.create_tenant"
+    broken = "vgpumgr_api.tenancy.tenants.create_tenant"
 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError(f"{secrets} postgresql://vgpumgr:hunter22@db/x")

@@ -8,11 +8,12 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
+from vgpumgr_api.actors import local_operator
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.installation import installation
+from vgpumgr_api.observe import figures
 from vgpumgr_api.observe import metrics as metrics_module
-from vgpumgr_api.services import figures, installation
-from vgpumgr_api.services.actors import local_operator
 
 from tests.api.http.cloud import Caller, Cloud
 

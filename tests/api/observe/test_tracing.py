@@ -67,7 +67,7 @@ def test_a_defect_and_a_refusal_are_told_apart(
         raise RuntimeError
 
     cloud.operator("GET", "/v1/tenants/nobody")
-    monkeypatch.setattr("vgpumgr_api.services.tenants.refuse_duplicate", fail)
+    monkeypatch.setattr("vgpumgr_api.tenancy.tenants.refuse_duplicate", fail)
     cloud.operator("POST", "/v1/tenants", {"name": "acme"})
     refused, failed = spans(exporter, SpanKind.SERVER)
     assert refused.attributes is not None

@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Dialect, Engine, event, select
 from vgpumgr_api import admin, config
+from vgpumgr_api.actors import SECRET, Actor, authenticate
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Installation
 from vgpumgr_api.db.records import AuditEntry, Token
 from vgpumgr_api.db.trouble import Trouble, unusable
+from vgpumgr_api.fleet import hosts
+from vgpumgr_api.installation import installation
 from vgpumgr_api.main import main
-from vgpumgr_api.services import hosts, installation
-from vgpumgr_api.services.actors import SECRET, Actor, authenticate
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.resources.paging import PageRequest
 
 
 @pytest.fixture

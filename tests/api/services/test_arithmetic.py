@@ -6,7 +6,7 @@ from math import floor
 
 from hypothesis import given
 from hypothesis import strategies as st
-from vgpumgr_api.services.enforcement import (
+from vgpumgr_api.tenancy.enforcement import (
     Cap,
     Part,
     Timeslice,

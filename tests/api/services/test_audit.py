@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import DBAPIError
+from vgpumgr_api.actors import local_operator
+from vgpumgr_api.claims import profiles
 from vgpumgr_api.db import records
-from vgpumgr_api.services import audit, events, profiles, tenants
-from vgpumgr_api.services.actors import local_operator
-from vgpumgr_api.services.audit import AuditFilter
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.events import audit, events
+from vgpumgr_api.events.audit import AuditFilter
+from vgpumgr_api.resources.paging import PageRequest
+from vgpumgr_api.tenancy import tenants
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused

@@ -8,22 +8,16 @@ from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import update
+from vgpumgr_api.actors import Actor, authenticate, require_credential
+from vgpumgr_api.auth import tokens
+from vgpumgr_api.claims import claims, profiles
 from vgpumgr_api.db import records
-from vgpumgr_api.services import (
-    claims,
-    events,
-    fleet,
-    gpus,
-    hosts,
-    installation,
-    profiles,
-    quotas,
-    tenants,
-    tokens,
-    usage,
-)
-from vgpumgr_api.services.actors import Actor, authenticate, require_credential
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.events import events
+from vgpumgr_api.fleet import agents, gpus, hosts
+from vgpumgr_api.installation import installation
+from vgpumgr_api.resources.paging import PageRequest
+from vgpumgr_api.tenancy import quotas, tenants
+from vgpumgr_api.usage import usage
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused
@@ -92,10 +86,10 @@ PEOPLE_ONLY: list[Call] = [
     (usage.list_usage, (PAGE,), {}),
 ]
 HOSTS_ONLY: list[Call] = [
-    (fleet.desired, ("one",), {}),
-    (fleet.desired_generation, ("one",), {}),
-    (fleet.report, ("one", REPORT), {}),
-    (fleet.bind, ("one", uuid4(), Bind(vm_uuid=uuid4())), {}),
+    (agents.desired, ("one",), {}),
+    (agents.desired_generation, ("one",), {}),
+    (agents.report, ("one", REPORT), {}),
+    (agents.bind, ("one", uuid4(), Bind(vm_uuid=uuid4())), {}),
 ]
 
 
@@ -327,8 +321,8 @@ def test_a_hosts_token_that_was_replaced_since_it_was_looked_up_does_nothing(wor
     """As the first certificate that is made for one replaces it, under the same id."""
     agent = world.host("one")
     known = world.database.run(lambda session: authenticate(session, agent.secret))
-    assert world.run(fleet.desired_generation, "one", actor=known)
+    assert world.run(agents.desired_generation, "one", actor=known)
     with world.database.engine.begin() as connection:
         connection.execute(update(records.Token).where(records.Token.id == known.token_id).values(secret_hash="0" * 64))
     with refused(Code.AUTH_INVALID):
-        world.run(fleet.desired_generation, "one", actor=known)
+        world.run(agents.desired_generation, "one", actor=known)

@@ -4,8 +4,9 @@
 from typing import Any
 
 import pytest
-from vgpumgr_api.services import explain, profiles, quotas, reservations
-from vgpumgr_api.services.enforcement import reserved_permille
+from vgpumgr_api.claims import explain, profiles, reservations
+from vgpumgr_api.tenancy import quotas
+from vgpumgr_api.tenancy.enforcement import reserved_permille
 
 from tests.api.services.refusals import refused
 from tests.api.world import ADDRESS, GIB, Agent, World, gpu

@@ -4,7 +4,7 @@
 import random
 from fractions import Fraction
 
-from vgpumgr_api.services.candidates import LOOKED_AT
+from vgpumgr_api.placement.candidates import LOOKED_AT
 
 from tests.api.services.refusals import refused
 from tests.api.world import World, gpu

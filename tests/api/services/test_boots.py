@@ -7,7 +7,8 @@ from uuid import UUID, uuid4
 
 import pytest
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import boots, fleet, heartbeats, hosts, liveness
+from vgpumgr_api.fleet import agents, boots, heartbeats, hosts
+from vgpumgr_api.installation import liveness
 
 from tests.api.conftest import Clock
 from tests.api.services.test_cards import events_of
@@ -35,7 +36,7 @@ class Machine:
         quiet: dict[str, Any] = {"groups": [], "slices": [], "refusals": [], "gpus": self.agent.inventory}
         report = Report(**said, **quiet, agent_version="1", desired_epoch=None, desired_generation=0)
         actor = self.agent.actor
-        answer = self.agent.database.run(lambda session: fleet.report(session, actor, self.agent.name, report))
+        answer = self.agent.database.run(lambda session: agents.report(session, actor, self.agent.name, report))
         if isinstance(answer, Refusal):
             return answer.code
         return TAKEN if answer.accepted else DROPPED

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import gpus
+from vgpumgr_api.fleet import gpus
 
 from tests.api.conftest import Clock
 from tests.api.services.test_metering import Told

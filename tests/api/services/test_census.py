@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
+from vgpumgr_api.claims import explain
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import explain
 
 from tests.api.world import GIB, World, gpu
 from vgpumgr.wire.problem import Code

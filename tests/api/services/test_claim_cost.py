@@ -11,13 +11,16 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
+from vgpumgr_api.claims import claims
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Gpu, Host
 from vgpumgr_api.db.statements import change
-from vgpumgr_api.services import candidates, claims, idempotency, installation, schedulable
-from vgpumgr_api.services.idempotency import Once
-from vgpumgr_api.services.obstacles import Wanted, census, parameters
+from vgpumgr_api.installation import installation
+from vgpumgr_api.placement import candidates, schedulable
+from vgpumgr_api.placement.obstacles import Wanted, census, parameters
+from vgpumgr_api.resources import idempotency
+from vgpumgr_api.resources.idempotency import Once
 
 from tests.api.conftest import Clock
 from tests.api.services.hearing import hearing

@@ -4,8 +4,9 @@
 from uuid import uuid4
 
 import pytest
-from vgpumgr_api.services import claims, profiles, reservations, tenants
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.claims import claims, profiles, reservations
+from vgpumgr_api.resources.paging import PageRequest
+from vgpumgr_api.tenancy import tenants
 
 from tests.api.services.refusals import refused
 from tests.api.world import GIB, World, gpu

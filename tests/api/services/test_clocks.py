@@ -9,9 +9,11 @@ from sqlalchemy import select
 from vgpumgr_api.db.clock import FRESH_S, ServerClock
 from vgpumgr_api.db.database import Database, now
 from vgpumgr_api.db.observations import HostReport
-from vgpumgr_api.services import books, fencing, heartbeats, hosts, liveness
-from vgpumgr_api.services.ledger_list import list_ledger
-from vgpumgr_api.services.ledger_scope import LedgerFilter
+from vgpumgr_api.fleet import fencing, heartbeats, hosts
+from vgpumgr_api.installation import liveness
+from vgpumgr_api.usage import books
+from vgpumgr_api.usage.ledger_list import list_ledger
+from vgpumgr_api.usage.ledger_scope import LedgerFilter
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused

@@ -9,9 +9,9 @@ from sqlalchemy import select, text, update
 from sqlalchemy.orm import Session
 from vgpumgr_api.db.models import Gpu, Host
 from vgpumgr_api.db.statements import change
-from vgpumgr_api.services import candidates
-from vgpumgr_api.services.candidates import LOOKED_AT, WALKED
-from vgpumgr_api.services.obstacles import Wanted, parameters
+from vgpumgr_api.placement import candidates
+from vgpumgr_api.placement.candidates import LOOKED_AT, WALKED
+from vgpumgr_api.placement.obstacles import Wanted, parameters
 
 from tests.api.services.test_claim_cost import looks_at_few, told
 from tests.api.world import GIB, World, gpu

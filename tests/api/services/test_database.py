@@ -12,8 +12,9 @@ from sqlalchemy.orm import Session
 from vgpumgr_api.db import database as database_module
 from vgpumgr_api.db.database import Database, TryAgain
 from vgpumgr_api.db.models import Tenant
-from vgpumgr_api.services import health, liveness, tenants
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.installation import health, liveness
+from vgpumgr_api.resources.paging import PageRequest
+from vgpumgr_api.tenancy import tenants
 
 from tests.api.cluster import Cluster
 from tests.api.services.refusals import refused

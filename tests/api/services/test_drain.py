@@ -6,11 +6,14 @@ from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy.exc import IntegrityError
+from vgpumgr_api.actors import Actor
+from vgpumgr_api.background import operating
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.progress import Operation as Row
-from vgpumgr_api.services import cordoning, drain, fencing, hosts, liveness, operating, operations
-from vgpumgr_api.services.actors import Actor
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.fleet import cordoning, drain, fencing, hosts
+from vgpumgr_api.installation import liveness
+from vgpumgr_api.operations import operations
+from vgpumgr_api.resources.paging import PageRequest
 
 from tests.api.conftest import Clock
 from tests.api.services.test_host_states import act, claim, drained, host_of, refused
@@ -336,7 +339,7 @@ def test_a_claim_whose_host_was_drained_meanwhile_goes_elsewhere(
     world: World, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The claim has chosen its GPU while the host was ready; on PostgreSQL the drain comes in between."""
-    from vgpumgr_api.services import claim_rows
+    from vgpumgr_api.claims import claim_rows
 
     world.host("two", inventory=[])
     changed: list[Operation] = []

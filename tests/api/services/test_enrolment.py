@@ -4,8 +4,9 @@
 from uuid import UUID, uuid4
 
 import pytest
-from vgpumgr_api.services import fleet, hosts, installation
-from vgpumgr_api.services.actors import authenticate
+from vgpumgr_api.actors import authenticate
+from vgpumgr_api.fleet import agents, hosts
+from vgpumgr_api.installation import installation
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused
@@ -16,7 +17,7 @@ from vgpumgr.wire.resources import HostCreate, HostPatch, HostState, Slice
 
 
 def bind(world: World, agent: Agent, slice_id: UUID, vm: UUID) -> Slice:
-    bound: Slice = world.run(fleet.bind, agent.name, slice_id, Bind(vm_uuid=vm), actor=agent.actor)
+    bound: Slice = world.run(agents.bind, agent.name, slice_id, Bind(vm_uuid=vm), actor=agent.actor)
     return bound
 
 
@@ -141,8 +142,8 @@ def test_the_generation_to_wait_for_is_the_one_of_the_document(world: World) -> 
     world.tenant("acme")
     for _ in range(2):
         desired = agent.desired()
-        assert world.run(fleet.desired_generation, "one", actor=agent.actor) == (desired.epoch, desired.generation)
-        assert world.run(fleet.desired_generation, str(agent.host_id), actor=agent.actor)[1] == desired.generation
+        assert world.run(agents.desired_generation, "one", actor=agent.actor) == (desired.epoch, desired.generation)
+        assert world.run(agents.desired_generation, str(agent.host_id), actor=agent.actor)[1] == desired.generation
         world.claim("acme", world.profile())
 
 

@@ -10,9 +10,12 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import func, select, update
+from vgpumgr_api.actors import Actor, local_operator
+from vgpumgr_api.auth import tokens
 from vgpumgr_api.db import records
-from vgpumgr_api.services import events, installation, outbox, tenants, tokens
-from vgpumgr_api.services.actors import Actor, local_operator
+from vgpumgr_api.events import events, outbox
+from vgpumgr_api.installation import installation
+from vgpumgr_api.tenancy import tenants
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused
@@ -123,7 +126,7 @@ def test_a_number_is_given_once(world: World) -> None:
 
 
 def test_a_deleted_tenants_story_remains(world: World) -> None:
-    from vgpumgr_api.services import tenants
+    from vgpumgr_api.tenancy import tenants
 
     world.tenant("acme")
     world.run(tenants.delete_tenant, "acme", if_match=None)
@@ -323,10 +326,10 @@ def test_pages_of_a_watcher_far_behind_fit_together(world: World) -> None:
 
 
 def test_every_kind_that_is_recorded_is_about_something_to_ask_for() -> None:
-    """The words in the services' own text: `events.record(session, actor, "slice.claimed", ...)`."""
+    """The words in the API's own text: `events.record(session, actor, "slice.claimed", ...)`."""
     kinds = {
         argument.value
-        for path in Path(outbox.__file__).parent.glob("*.py")
+        for path in Path(outbox.__file__).parents[1].rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("events.record", "record")
         for argument in ast.walk(node)

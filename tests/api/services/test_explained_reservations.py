@@ -5,8 +5,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from vgpumgr_api.claims import claims, explain
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import claims, explain, quotas
+from vgpumgr_api.tenancy import quotas
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused

@@ -8,12 +8,16 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import select, update
+from vgpumgr_api.actors import authenticate
+from vgpumgr_api.auth import tokens
+from vgpumgr_api.claims import profiles
 from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.statements import change
-from vgpumgr_api.services import fencing, fleet, hosts, installation, profiles, scaling, tenants, tokens
-from vgpumgr_api.services.actors import authenticate
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.fleet import agents, fencing, hosts
+from vgpumgr_api.installation import installation
+from vgpumgr_api.resources.paging import PageRequest
+from vgpumgr_api.tenancy import scaling, tenants
 
 from tests.api.concurrency.audit import Audit
 from tests.api.conftest import Clock
@@ -113,11 +117,11 @@ def test_nothing_of_a_fenced_host_is_heard(world: World, clock: Clock, half: Pro
         world.enrolled("two", waiting)
     # Who was let in a moment before the fence is turned away behind it.
     with refused(Code.HOST_FENCED):
-        world.run(fleet.desired, "one", actor=actor)
+        world.run(agents.desired, "one", actor=actor)
     with refused(Code.HOST_FENCED):
-        world.run(fleet.desired_generation, "one", actor=actor)
+        world.run(agents.desired_generation, "one", actor=actor)
     with refused(Code.HOST_FENCED):
-        world.run(fleet.bind, "one", lost.id, Bind(vm_uuid=uuid4()), actor=actor)
+        world.run(agents.bind, "one", lost.id, Bind(vm_uuid=uuid4()), actor=actor)
     with refused(Code.HOST_FENCED):
         old.report(desired=document, slices=[absent(lost.id)])
     assert world.run(tokens.list_tokens, PageRequest()).items == []
@@ -131,7 +135,7 @@ def test_a_credential_that_was_revoked_otherwise_is_not_called_fenced(world: Wor
     with refused(Code.AUTH_INVALID):
         old.report()
     with refused(Code.AUTH_INVALID):
-        world.run(fleet.desired, "one", actor=actor)
+        world.run(agents.desired, "one", actor=actor)
     assert new.report()
 
 
@@ -385,7 +389,7 @@ def test_a_deletion_changes_nothing_about_a_lost_slice(world: World, clock: Cloc
     assert world.delete(lost.id) == before
     new = back(world, old)
     with refused(Code.SLICE_RELEASING):
-        world.run(fleet.bind, "one", lost.id, Bind(vm_uuid=uuid4()), actor=new.actor)
+        world.run(agents.bind, "one", lost.id, Bind(vm_uuid=uuid4()), actor=new.actor)
 
 
 def test_a_fenced_host_is_deleted_with_what_it_lost(world: World, clock: Clock, half: Profile, url: str) -> None:

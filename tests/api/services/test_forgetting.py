@@ -12,7 +12,7 @@ from sqlalchemy import func, select, text
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.records import AuditEntry
-from vgpumgr_api.services import books
+from vgpumgr_api.usage import books
 
 from tests.api.conftest import Clock
 

@@ -4,7 +4,9 @@
 from dataclasses import replace
 from uuid import UUID, uuid4
 
-from vgpumgr_api.services import heartbeats, hosts, installation, tokens
+from vgpumgr_api.auth import tokens
+from vgpumgr_api.fleet import heartbeats, hosts
+from vgpumgr_api.installation import installation
 
 from tests.api.conftest import Clock
 from tests.api.world import Agent, World

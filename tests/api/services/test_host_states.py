@@ -6,9 +6,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from vgpumgr_api.claims import claims
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import claims, cordoning, drain, hosts
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.fleet import cordoning, drain, hosts
+from vgpumgr_api.resources.paging import PageRequest
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused as refusing

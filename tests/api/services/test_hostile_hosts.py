@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 from sqlalchemy import insert
+from vgpumgr_api.claims import explain, profiles
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import allowance, explain, figures, hosts, profiles
-from vgpumgr_api.services.unbooked import UNATTRIBUTED
+from vgpumgr_api.events import allowance
+from vgpumgr_api.fleet import hosts
+from vgpumgr_api.observe import figures
+from vgpumgr_api.usage.unbooked import UNATTRIBUTED
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused

@@ -9,9 +9,10 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
-from vgpumgr_api.services import claims, idempotency
-from vgpumgr_api.services.actors import Actor
-from vgpumgr_api.services.idempotency import Once, once
+from vgpumgr_api.actors import Actor
+from vgpumgr_api.claims import claims
+from vgpumgr_api.resources import idempotency
+from vgpumgr_api.resources.idempotency import Once, once
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused

@@ -6,7 +6,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from vgpumgr_api.services import cordoning, drain, hosts, profiles, reservations, tenants
+from vgpumgr_api.claims import profiles, reservations
+from vgpumgr_api.fleet import cordoning, drain, hosts
+from vgpumgr_api.tenancy import tenants
 
 from tests.api.services.refusals import refused
 from tests.api.world import GIB, World, absent, gpu

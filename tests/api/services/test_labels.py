@@ -2,7 +2,8 @@
 """Labels of hosts and GPUs, and claims that select by them."""
 
 import pytest
-from vgpumgr_api.services import explain, gpus, hosts
+from vgpumgr_api.claims import explain
+from vgpumgr_api.fleet import gpus, hosts
 
 from tests.api.services.refusals import refused
 from tests.api.world import World, gpu

@@ -9,11 +9,12 @@ from uuid import uuid4
 import pytest
 import sqlalchemy
 from sqlalchemy.orm import ORMExecuteState, Session
+from vgpumgr_api.actors import Actor, local_operator
 from vgpumgr_api.db import ledger
-from vgpumgr_api.services import books, fencing, grants, hosts, ledger_list
-from vgpumgr_api.services.actors import Actor, local_operator
-from vgpumgr_api.services.ledger_scope import LedgerFilter
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.fleet import fencing, hosts
+from vgpumgr_api.resources.paging import PageRequest
+from vgpumgr_api.usage import books, grants, ledger_list
+from vgpumgr_api.usage.ledger_scope import LedgerFilter
 
 from tests.api.conftest import Clock
 from tests.api.services.hearing import hearing
@@ -146,7 +147,7 @@ def test_a_lost_slice_is_paid_until_its_host_was_fenced(world: World, clock: Clo
 
 
 def test_what_is_tried_only_is_never_granted(world: World, clock: Clock, reader: Reader) -> None:
-    from vgpumgr_api.services import claims
+    from vgpumgr_api.claims import claims
 
     from vgpumgr.wire.resources import SliceCreate
 

@@ -25,9 +25,9 @@ from vgpumgr_agent.meter import Moment
 from vgpumgr_agent.meter_store import Meter, MeterClock
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import books, ledger_list, metering
-from vgpumgr_api.services.ledger_scope import LedgerFilter
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.resources.paging import PageRequest
+from vgpumgr_api.usage import books, ledger_list, metering
+from vgpumgr_api.usage.ledger_scope import LedgerFilter
 
 from tests.api.conftest import Clock
 from tests.api.world import ADDRESS, Agent, World

@@ -9,10 +9,11 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
+from vgpumgr_api.actors import local_operator
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import books, hosts, metering
-from vgpumgr_api.services.actors import local_operator
+from vgpumgr_api.fleet import hosts
+from vgpumgr_api.usage import books, metering
 
 from tests.api.conftest import Clock
 from tests.api.services.hearing import hearing
@@ -233,7 +234,7 @@ def test_a_host_tells_of_itself_only_and_not_once_it_is_fenced(world: World, dat
     stranger.agent.name = "one"
     with refused(Code.OBJECT_UNKNOWN):
         stranger.tell(stranger.reading(5))
-    from vgpumgr_api.services import fencing
+    from vgpumgr_api.fleet import fencing
 
     from vgpumgr.wire.resources import HostFence
 
@@ -257,7 +258,7 @@ def test_a_tenant_pays_nothing_where_it_has_no_claim(world: World, database: Dat
 
 
 def test_a_tenant_pays_nothing_for_one_that_had_its_name(world: World, database: Database, clock: Clock) -> None:
-    from vgpumgr_api.services import tenants
+    from vgpumgr_api.tenancy import tenants
 
     agent = world.host("one")
     told, profile = Told(agent), world.profile()

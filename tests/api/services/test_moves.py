@@ -5,7 +5,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from vgpumgr_api.services import fencing, fleet, hosts, moves
+from vgpumgr_api.claims import moves
+from vgpumgr_api.fleet import agents, fencing, hosts
 
 from tests.api.concurrency.audit import Audit
 from tests.api.conftest import Clock
@@ -93,7 +94,7 @@ def test_a_stopped_vm_goes_to_another_host_for_one_charge(
     assert (named(two), dead(two)) == (set(), set())
     assert [(each.id, each.from_host) for each in two.desired().arriving] == [(new.id, "one")]
     with refused(Code.SLICE_MOVING):
-        world.run(fleet.bind, "two", new.id, Bind(vm_uuid=VM), actor=two.actor)
+        world.run(agents.bind, "two", new.id, Bind(vm_uuid=VM), actor=two.actor)
     assert whole(url)
 
     before = two.desired().generation

@@ -8,10 +8,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from vgpumgr_api.services import claims, gpus, hosts, profiles, quotas, tenants, tokens, usage
-from vgpumgr_api.services.ledger_list import _token
-from vgpumgr_api.services.ledger_scope import LedgerFilter
-from vgpumgr_api.services.paging import TOKEN_MAX, PageRequest
+from vgpumgr_api.auth import tokens
+from vgpumgr_api.claims import claims, profiles
+from vgpumgr_api.fleet import gpus, hosts
+from vgpumgr_api.resources.paging import TOKEN_MAX, PageRequest
+from vgpumgr_api.tenancy import quotas, tenants
+from vgpumgr_api.usage import usage
+from vgpumgr_api.usage.ledger_list import _token
+from vgpumgr_api.usage.ledger_scope import LedgerFilter
 
 from tests.api.services.refusals import refused
 from tests.api.services.test_reports import group

@@ -5,8 +5,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from vgpumgr_api.services import hosts, installation
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.fleet import hosts
+from vgpumgr_api.installation import installation
+from vgpumgr_api.resources.paging import PageRequest
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused

@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import select, text
 from vgpumgr_api.db.records import AuditEntry
-from vgpumgr_api.services import fleet
-from vgpumgr_api.services.audit import AuditFilter
+from vgpumgr_api.events.audit import AuditFilter
+from vgpumgr_api.fleet import agents
 
 from tests.api.services.hearing import hearing
 from tests.api.services.test_claim_cost import nodes, plan_of
@@ -51,7 +51,7 @@ def test_from_claim_to_release_nothing_reads_a_table_from_end_to_end(world: Worl
     with read_whole(world) as found:
         claimed = world.claim(tenant.name, profile)
         vm = uuid4()
-        world.run(fleet.bind, agent.name, claimed.id, Bind(vm_uuid=vm), actor=agent.actor)
+        world.run(agents.bind, agent.name, claimed.id, Bind(vm_uuid=vm), actor=agent.actor)
         assert agent.report(desired=agent.desired(), slices=[absent(claimed.id, present=True, vm_uuid=vm)])
         world.delete(claimed.id)
         assert agent.confirm_gone(claimed.id)

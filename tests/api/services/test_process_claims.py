@@ -6,9 +6,11 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy.exc import IntegrityError
+from vgpumgr_api.claims import claims, explain
 from vgpumgr_api.db import models
-from vgpumgr_api.services import claims, explain, fleet, schedulable
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.fleet import agents
+from vgpumgr_api.placement import schedulable
+from vgpumgr_api.resources.paging import PageRequest
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused
@@ -155,7 +157,7 @@ def test_the_other_workload_of_a_tenant_does_not_count_in_its_group(world: World
 def test_no_vm_is_bound_to_it(world: World, agent: Agent) -> None:
     claimed = world.claim("acme", world.profile(), workload=PROCESS)
     with refused(Code.SLICE_BOUND):
-        world.run(fleet.bind, "h1", claimed.id, Bind(vm_uuid=uuid4()), actor=agent.actor)
+        world.run(agents.bind, "h1", claimed.id, Bind(vm_uuid=uuid4()), actor=agent.actor)
     assert world.slice(claimed.id).vm_uuid is None
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A quota cut below its use refuses new claims and scales what there is; no slice goes."""
 
-from vgpumgr_api.services import quotas, scaling
+from vgpumgr_api.tenancy import quotas, scaling
 
 from tests.api.services.refusals import refused
 from tests.api.world import GIB, World, absent

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
+from vgpumgr_api.actors import Actor, authenticate
+from vgpumgr_api.auth import tokens
+from vgpumgr_api.claims import explain, profiles
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import explain, profiles, quotas, tenants, tokens
-from vgpumgr_api.services.actors import Actor, authenticate
-from vgpumgr_api.services.enforcement import TIMESLICE_US_DEFAULT
+from vgpumgr_api.tenancy import quotas, tenants
+from vgpumgr_api.tenancy.enforcement import TIMESLICE_US_DEFAULT
 
 from tests.api.concurrency.uncommitted import behind
 from tests.api.services.refusals import refused

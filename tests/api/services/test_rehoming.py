@@ -7,21 +7,15 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
+from vgpumgr_api.actors import Actor
+from vgpumgr_api.background import operating
+from vgpumgr_api.claims import profiles
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import (
-    drain,
-    fencing,
-    host_states,
-    hosts,
-    installation,
-    operating,
-    operations,
-    profiles,
-    rehoming,
-)
-from vgpumgr_api.services.actors import Actor
-from vgpumgr_api.services.lookup import host_named
+from vgpumgr_api.fleet import drain, fencing, host_states, hosts, rehoming
+from vgpumgr_api.installation import installation
+from vgpumgr_api.operations import operations
+from vgpumgr_api.resources.lookup import host_named
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused

@@ -4,8 +4,9 @@
 from uuid import uuid4
 
 import pytest
-from vgpumgr_api.services import hosts, usage
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.fleet import hosts
+from vgpumgr_api.resources.paging import PageRequest
+from vgpumgr_api.usage import usage
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused

@@ -6,10 +6,12 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import update
+from vgpumgr_api.claims import profiles, reservations
 from vgpumgr_api.db.models import Quota
 from vgpumgr_api.db.statements import change
-from vgpumgr_api.services import hosts, profiles, reservations, tenants
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.fleet import hosts
+from vgpumgr_api.resources.paging import PageRequest
+from vgpumgr_api.tenancy import tenants
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused

@@ -4,7 +4,7 @@
 from typing import Any
 
 import pytest
-from vgpumgr_api.services import reservations
+from vgpumgr_api.claims import reservations
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused

@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import pytest
 from sqlalchemy import select, update
+from vgpumgr_api.claims import explain
 from vgpumgr_api.db.models import Gpu, Host
 from vgpumgr_api.db.statements import change
-from vgpumgr_api.services import explain, schedulable
-from vgpumgr_api.services.hosts import ONLINE
+from vgpumgr_api.placement import schedulable
+from vgpumgr_api.placement.obstacles import ONLINE
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused

@@ -7,12 +7,14 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import func, select
+from vgpumgr_api.claims import claims, deadlines, progress
+from vgpumgr_api.claims.deadline_settings import Deadlines
+from vgpumgr_api.claims.progress import Place, heard
 from vgpumgr_api.db import models
 from vgpumgr_api.db.progress import Liveness, SliceProgress
-from vgpumgr_api.deadline_settings import Deadlines
-from vgpumgr_api.services import claims, cordoning, deadlines, fencing, heartbeats, hosts, liveness, progress
-from vgpumgr_api.services.paging import PageRequest
-from vgpumgr_api.services.progress import Place, heard
+from vgpumgr_api.fleet import cordoning, fencing, heartbeats, hosts
+from vgpumgr_api.installation import liveness
+from vgpumgr_api.resources.paging import PageRequest
 
 from tests.api.conftest import Clock
 from tests.api.world import Agent, World, absent

@@ -13,9 +13,9 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy.orm import Session
+from vgpumgr_api.actors import Actor
+from vgpumgr_api.claims import claims
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import claims
-from vgpumgr_api.services.actors import Actor
 
 from tests.api.world import World, gpu
 from vgpumgr.wire.common import Mode

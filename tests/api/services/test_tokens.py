@@ -5,12 +5,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from vgpumgr_api.actors import authenticate
+from vgpumgr_api.auth import tokens
+from vgpumgr_api.background.jobs import jobs
 from vgpumgr_api.config import Config
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.jobs import jobs
-from vgpumgr_api.services import tokens
-from vgpumgr_api.services.actors import authenticate
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.resources.paging import PageRequest
 
 from tests.api.concurrency.uncommitted import behind
 from tests.api.conftest import Clock

@@ -5,8 +5,10 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from vgpumgr_api.services import claims, hosts, installation
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.claims import claims
+from vgpumgr_api.fleet import hosts
+from vgpumgr_api.installation import installation
+from vgpumgr_api.resources.paging import PageRequest
 
 from tests.api.services.refusals import refused
 from tests.api.world import GIB, Agent, World, absent, gpu

@@ -6,12 +6,15 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import func, select
+from vgpumgr_api.claims import claims
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import books, claims, figures, gpus, hosts, metering, unbooked
-from vgpumgr_api.services.inventory import GPUS_MAX
-from vgpumgr_api.services.paging import PageRequest
-from vgpumgr_api.services.unbooked import LIMIT_NS, UnbookedFilter
+from vgpumgr_api.fleet import gpus, hosts
+from vgpumgr_api.fleet.inventory import GPUS_MAX
+from vgpumgr_api.observe import figures
+from vgpumgr_api.resources.paging import PageRequest
+from vgpumgr_api.usage import books, metering, unbooked
+from vgpumgr_api.usage.unbooked import LIMIT_NS, UnbookedFilter
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused

@@ -2,7 +2,7 @@
 """What slices that have executors take of the host: their windows, and what their profile lets executors have."""
 
 import pytest
-from vgpumgr_api.services import profiles
+from vgpumgr_api.claims import profiles
 
 from tests.api.services.refusals import refused
 from tests.api.world import World, gpu

@@ -22,12 +22,14 @@ import psycopg
 from psycopg import sql
 from sqlalchemy import Table
 from sqlalchemy.engine import make_url
+from vgpumgr_api.actors import hash_of
 from vgpumgr_api.admin import create_token
+from vgpumgr_api.claims import claims
 from vgpumgr_api.db import labels, ledger, models, observations, progress, records, schema
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import claims, installation, outbox
-from vgpumgr_api.services.actors import hash_of
-from vgpumgr_api.services.idempotency import Once
+from vgpumgr_api.events import outbox
+from vgpumgr_api.installation import installation
+from vgpumgr_api.resources.idempotency import Once
 
 from tests.api.world import GIB, World, absent, gpu
 from vgpumgr.wire.resources import SliceCreate, TokenCreate, TokenRole

@@ -12,7 +12,7 @@ pytest.importorskip("vgpumgr_api.app", reason="the API's dependencies are not in
 
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import installation
+from vgpumgr_api.installation import installation
 
 from tests.api.http.cloud import GPU, Cloud, Host
 from tests.unit.cli.conftest import Cli, Result

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a host's credentials. They stay known, so that whoever comes with one after a fence is told of it.
+
+Each that the host ever had is: its machine may come back with one that was replaced or revoked before the fence.
+"""
+
+from uuid import UUID
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
+
+from vgpumgr_api.actors import hash_of
+from vgpumgr_api.db import records
+from vgpumgr_api.db.models import Host
+from vgpumgr_api.db.statements import change
+
+
+def revoke(session: Session, host_id: UUID, name: str) -> None:
+    """Voids a host's own credential. The caller holds the host's lock."""
+    token = records.Token
+    for credential, secret in session.execute(select(token.id, token.secret_hash).where(token.host_id == host_id)):
+        remember_all(session, credential, secret, host_id, name)
+    change(session, delete(token).where(token.host_id == host_id))
+
+
+def revoke_enrolment(session: Session, host: Host) -> None:
+    """Voids a one-time token that was not used yet. The caller holds the host's lock."""
+    if host.enroll_hash is not None:
+        remember(session, host.enroll_hash, host.id, host.name)
+        host.enroll_hash = host.enroll_expires_at = None
+
+
+def mark_fenced(session: Session, host_id: UUID) -> None:
+    """Has whoever comes with a former credential of this host be told that it was fenced."""
+    session.flush()
+    former = records.FormerSecret
+    change(session, update(former).where(former.host_id == host_id).values(fenced=True))
+
+
+def forget(session: Session, host_id: UUID) -> None:
+    """Forgets the former credentials of a host that goes, but for those from before a fence."""
+    former = records.FormerSecret
+    change(session, delete(former).where(former.host_id == host_id, ~former.fenced))
+
+
+def proof_of(credential: UUID) -> str:
+    """What stands in the place of a secret for a credential that has certificates only; no bearer token is like it."""
+    return f"certificate:{credential}"
+
+
+def remember_all(session: Session, credential: UUID, secret_hash: str, host_id: UUID, name: str) -> None:
+    """Keeps a credential that ends, and what its certificates say, which there may be beside a token."""
+    for each in {secret_hash, hash_of(proof_of(credential))}:
+        remember(session, each, host_id, name)
+
+
+def remember(session: Session, secret_hash: str, host_id: UUID, name: str) -> None:
+    """Keeps what tells a host's credential from one that never was."""
+    session.add(records.FormerSecret(secret_hash=secret_hash, host_id=host_id, host=name, fenced=False))

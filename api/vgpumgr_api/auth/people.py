@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who a person is here that an OIDC issuer vouches for."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.problem import Code
+from vgpumgr_api.actors import Actor, hash_of
+from vgpumgr_api.auth.oidc import Person
+from vgpumgr_api.db import models
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.resources.text import printable
+
+
+def recognise(session: Session, person: Person, *, request_id: str = "", source: str = "") -> Actor:
+    """Returns who asks. Raises Refusal(PERMISSION_DENIED) if the tenant that the token names is not here."""
+    tenant_id = account_id = None
+    epoch = session.scalar(select(models.Installation.epoch))
+    if person.tenant is not None:
+        tenant = models.Tenant
+        found = session.execute(select(tenant.id, tenant.account_id).where(tenant.name == person.tenant)).one_or_none()
+        if found is None:
+            raise Refusal(Code.PERMISSION_DENIED, f"there is no tenant {person.tenant} here, which this token names")
+        tenant_id, account_id = found
+    return Actor(
+        token_id=None,
+        role=person.role,
+        name=f"{person.role.value}:{_called(person)}"[:128],
+        tenant_id=tenant_id,
+        account_id=account_id,
+        request_id=request_id,
+        source=source,
+        expires_at=person.expires_at,
+        epoch=epoch,
+        scope=hash_of("\n".join((person.issuer, person.subject, person.role, str(tenant_id)))),
+    )
+
+
+def _called(person: Person) -> str:
+    """No name of an issuer has a slash, so that nobody is taken for one of another issuer."""
+    return f"{person.realm}/{printable(person.subject)}" if person.realm else printable(person.subject)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who had a credential when it was last looked up: whose limit a request counts for before its caller is looked up
+again, and who asks of routes that confirm the credential in their own transaction.
+
+That it is remembered lets nobody in: what such a route does and what it answers, refusals included but for that of who
+asks too often, it does and answers only for a credential that the database still has. See `edge.strict.ConfirmedRoute`.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from vgpumgr_api.actors import Actor
+
+LIFE_S = 60.0
+CREDENTIALS_MAX = 50_000
+
+
+class Remembered:
+    """Belongs to the event loop of one server. `clock`: seconds, of any beginning."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._actors: OrderedDict[str, tuple[Actor, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._actors)
+
+    def find(self, credential: str) -> Actor | None:
+        """Returns whose it was within the last `LIFE_S`, as of the request that looked."""
+        found = self._actors.get(credential)
+        if found is None:
+            return None
+        actor, until = found
+        if self._clock() >= until:
+            del self._actors[credential]
+            return None
+        return actor
+
+    def keep(self, credential: str, actor: Actor) -> None:
+        """Of too many the one that was looked up longest ago is forgotten."""
+        self._actors[credential] = (actor, self._clock() + LIFE_S)
+        self._actors.move_to_end(credential)
+        if len(self._actors) > CREDENTIALS_MAX:
+            self._actors.popitem(last=False)
+
+    def forget(self, credential: str) -> None:
+        self._actors.pop(credential, None)

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request on its way to a service: who asks, and the transaction that its answer is made in."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec, TypeVar
+from uuid import UUID
+
+from fastapi import Depends, Header, Query, Request, Response
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.common import Answer
+from vgpumgr_api import actors
+from vgpumgr_api.actors import Actor
+from vgpumgr_api.auth import certificates, credentials, people
+from vgpumgr_api.auth.remembered import Remembered
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.edge.headers import ETAG, authorization_token, bearer, etag, seen
+from vgpumgr_api.edge.lifecycle import Lifecycle
+from vgpumgr_api.edge.readiness import Readiness
+from vgpumgr_api.events.feed import Feed
+from vgpumgr_api.events.watch import DesiredWatch
+from vgpumgr_api.fleet import agents
+from vgpumgr_api.fleet.heartbeat_lots import Heartbeats
+from vgpumgr_api.fleet.heartbeats import Source
+from vgpumgr_api.limits.connections import network_of
+from vgpumgr_api.limits.failed_logins import FailedLogins
+from vgpumgr_api.limits.rates import Limits
+from vgpumgr_api.limits.turns import Turns
+from vgpumgr_api.resources import idempotency
+from vgpumgr_api.resources.generations import Seen
+from vgpumgr_api.resources.idempotency import Once
+from vgpumgr_api.resources.paging import PAGE_SIZE, TOKEN_MAX, PageRequest
+
+if TYPE_CHECKING:
+    from vgpumgr_api.auth.agent_ca import Peer
+    from vgpumgr_api.auth.oidc import Oidc
+
+P = ParamSpec("P")
+T = TypeVar("T")
+A = TypeVar("A", bound=Answer)
+W = TypeVar("W", bound=BaseModel)
+
+PEER = "peer"
+"""Where in a request's state the server leaves what a client's certificate says."""
+
+CONFIRMING = "confirming"
+"""Where in a request's state it stands that the service itself sees whether the caller's credential still counts."""
+
+Service = Callable[Concatenate[Session, Actor, P], T]
+
+
+def database_of(request: Request) -> Database:
+    """The database of the application that got this request."""
+    database: Database = request.app.state.database
+    return database
+
+
+def watch_of(request: Request) -> DesiredWatch:
+    """Who waits for hosts' desired state in that application."""
+    watch: DesiredWatch = request.app.state.watch
+    return watch
+
+
+def heartbeats_of(request: Request) -> Heartbeats[Source]:
+    """What gathers hosts' signs of life in that application."""
+    beats: Heartbeats[Source] = request.app.state.heartbeats
+    return beats
+
+
+def feed_of(request: Request) -> Feed:
+    """Who watches events in that application."""
+    feed: Feed = request.app.state.feed
+    return feed
+
+
+def limits_of(request: Request) -> Limits:
+    """How often one may ask that application."""
+    limits: Limits = request.app.state.limits
+    return limits
+
+
+def turns_of(request: Request) -> Turns:
+    """Who is worked at in that application."""
+    turns: Turns = request.app.state.turns
+    return turns
+
+
+def failed_logins_of(request: Request) -> FailedLogins:
+    """Which addresses came with credentials that do not count to that application."""
+    failed: FailedLogins = request.app.state.failed_logins
+    return failed
+
+
+def credential_of(request: Request) -> str:
+    """What tells the credential of a request from others without keeping it; "" if there is none.
+
+    However the header is spelled: else each spelling would be looked up as one of its own.
+    """
+    shown = request.headers.get("authorization")
+    if shown is not None:
+        return actors.hash_of(authorization_token(request.headers) or shown)
+    peer: Peer | None = getattr(request.state, PEER, None)
+    return "" if peer is None else credentials.proof_of(peer.credential)
+
+
+def remembered_of(request: Request) -> Remembered:
+    """Whose credentials that application has looked up."""
+    remembered: Remembered = request.app.state.remembered
+    return remembered
+
+
+def recall(request: Request) -> Actor | None:
+    """Who it was that showed this credential before, if nothing but the database could tell that it does not count.
+
+    None for who showed none of ours, which no service confirms. Leaves the actor as `authenticate` does.
+    """
+    actor = remembered_of(request).find(credential_of(request))
+    if actor is None or actor.token_id is None:
+        return None
+    now = database_of(request).clock()
+    peer: Peer | None = getattr(request.state, PEER, None) if actor.certified else None
+    ends = (actor.expires_at, None if peer is None else peer.expires_at)
+    if any(end is not None and end <= now for end in ends) or (peer is not None and peer.host_id != actor.host_id):
+        return None
+    return _noted(request, replace(actor, request_id=request.state.request_id, source=source_of(request)))
+
+
+def operations_watch_of(request: Request) -> DesiredWatch:
+    """Who waits for operations to end in that application."""
+    watch: DesiredWatch = request.app.state.operations_watch
+    return watch
+
+
+def lifecycle_of(request: Request) -> Lifecycle:
+    """Whether that application goes on serving."""
+    lifecycle: Lifecycle = request.app.state.lifecycle
+    return lifecycle
+
+
+def source_of(request: Request) -> str:
+    """The address that a request came from; "" on a Unix socket."""
+    return request.client.host if request.client else ""
+
+
+def readiness_of(request: Request) -> Readiness:
+    """Whether that application's database can be used."""
+    readiness: Readiness = request.app.state.readiness
+    return readiness
+
+
+def network_of_source(request: Request) -> str:
+    """What that address counts for, with others of its network; "" on a Unix socket."""
+    return network_of(source_of(request))
+
+
+def authenticate(request: Request) -> Actor:
+    """By a token, or else by the certificate of a host's agent, which TLS has found to be of our authority.
+
+    Blocks on the database, and on the issuer of a person's token whose key is not known yet.
+
+    Leaves the actor, and a name for the log, in ``request.state``.
+    """
+    known: dict[str, str] = {"request_id": request.state.request_id, "source": source_of(request)}
+    peer: Peer | None = getattr(request.state, PEER, None)
+    if peer is not None and "authorization" not in request.headers:
+        return _noted(
+            request,
+            _looked_up(request, lambda session: certificates.authenticate(session, peer, **known)),
+        )
+    secret = bearer(request.headers)
+    oidc: Oidc | None = request.app.state.oidc
+    if oidc is not None and oidc.looks_like_one(secret):
+        person = oidc.person(secret)
+        actor = _looked_up(request, lambda session: people.recognise(session, person, **known))
+    else:
+        actor = _looked_up(request, lambda session: actors.authenticate(session, secret, **known))
+    return _noted(request, actor)
+
+
+def enrolling(request: Request) -> None:
+    """Raises Refusal for who has no token that enrols a host. Blocks on the database."""
+    secret = bearer(request.headers)
+    _looked_up(request, lambda session: agents.require_enrolling(session, secret))
+
+
+def _looked_up(request: Request, look: Callable[[Session], T]) -> T:
+    """One statement says who it is; only refusals take more."""
+    return database_of(request).run(look, read_only=True, snapshot=False)
+
+
+def _noted(request: Request, actor: Actor) -> Actor:
+    request.state.actor = actor
+    request.state.caller = actor.name
+    return actor
+
+
+@dataclass(frozen=True)
+class Call:
+    """Runs services for one authenticated request. Each of `read` and `write*` is one transaction and blocks.
+
+    It begins with whether the caller's credential still counts: it was looked up before the body came. `trial`: what is
+    written is checked and answered alike, and then undone.
+    """
+
+    request: Request
+    response: Response
+    actor: Actor
+    trial: bool = False
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """For endpoints that wait for news: around what they do in a thread. Others have a turn for all of theirs."""
+        return turns_of(self.request).turn(self.actor, news=True)
+
+    def _run(self, work: Callable[[Session], T], *, read_only: bool = False) -> T:
+        confirm = actors.require_unexpired if getattr(self.request.state, CONFIRMING, False) else actors.confirm
+
+        def confirmed(session: Session) -> T:
+            confirm(session, self.actor)
+            return work(session)
+
+        return database_of(self.request).run(confirmed, read_only=read_only)
+
+    def read(self, service: Service[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._run(lambda session: service(session, self.actor, *args, **kwargs), read_only=True)
+
+    def write(self, service: Service[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if self.trial:
+            return self._run(lambda session: self._tried(session, service, *args, **kwargs))
+        return self._run(lambda session: service(session, self.actor, *args, **kwargs))
+
+    def _tried(self, session: Session, service: Service[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with session.begin_nested() as trial:
+            answer = service(session, self.actor, *args, **kwargs)
+            session.flush()
+            trial.rollback()
+        if answer is not None:
+            self.response.status_code = HTTPStatus.OK
+        return answer
+
+    def write_once(
+        self, key: str | None, service: Callable[[Session, Actor, W], A], wanted: W, /, *, kind: type[A]
+    ) -> A:
+        """As `write`, but a repeated idempotency key gets the first answer again."""
+        if key is None or self.trial:
+            return self.write(service, wanted)
+        told = self.once(key, wanted).request_hash
+        return self._run(
+            lambda session: idempotency.once(
+                session, self.actor, key, told, lambda: service(session, self.actor, wanted), kind
+            )
+        )
+
+    def show_once(
+        self,
+        key: str | None,
+        service: Callable[[Session, Actor], A],
+        wanted: BaseModel | None,
+        *,
+        made: Callable[[A], str],
+    ) -> A:
+        """As `write`, for an answer with a secret: a repeated idempotency key is told what was `made`, and no more.
+
+        `wanted`: the body of the request.
+        """
+        if key is None:
+            return self.write(service)
+        once = self.once(key, wanted)
+        return self._run(
+            lambda session: idempotency.shown_once(
+                session, self.actor, once, lambda: service(session, self.actor), made
+            )
+        )
+
+    def located(self, path: str) -> None:
+        """Says where the object is that was made."""
+        if self.trial:
+            return
+        self.response.headers["Location"] = path
+
+    def tag(self, identity: UUID | None, generation: int) -> None:
+        """Says which state of which object it is.
+
+        The epoch is that of the moment when the caller was looked up: should it have changed since, the tag matches
+        nothing, and the client reads again.
+        """
+        if self.trial or self.actor.epoch is None or identity is None:
+            return
+        self.response.headers["ETag"] = etag(self.actor.epoch, identity, generation)
+
+    def once(self, key: str, wanted: BaseModel | None) -> Once:
+        """What tells this request from others.
+
+        Over what was understood rather than over the bytes: white space and order of members do not matter, nor
+        members that say what would be taken without them, as a newer client's may.
+        """
+        url = self.request.url
+        said = {} if wanted is None else wanted.model_dump(mode="json", exclude_defaults=True)
+        body = json.dumps(said, sort_keys=True)
+        told = f"{self.request.method}\n{url.path}\n{url.query}\n{body}"
+        return Once(key, sha256(told.encode()).hexdigest())
+
+
+# ---- what endpoints ask for; async, so that none of them costs a thread
+
+
+async def _call(request: Request, response: Response) -> Call:
+    return Call(request, response, request.state.actor)
+
+
+async def _page(
+    request: Request,
+    page_size: Annotated[int, Query(ge=1, description="items at most; above 1000 counts as 1000")] = PAGE_SIZE,
+    page_token: Annotated[str, Query(max_length=TOKEN_MAX, description="`next_page_token` of the page before")] = "",
+) -> PageRequest:
+    filters = sorted(each for each in request.query_params.multi_items() if not each[0].startswith("page_"))
+    bound = sha256(json.dumps(filters).encode()).hexdigest()[:16] if filters else ""
+    return PageRequest(size=page_size, token=page_token, bound=bound)
+
+
+async def _if_match(
+    request: Request,
+    if_match: Annotated[  # noqa: ARG001
+        Annotated[str, Field(json_schema_extra={"pattern": ETAG})] | None,
+        Header(alias="If-Match", description="ETag of the object as it was read"),
+    ] = None,
+) -> Seen | None:
+    return seen(request.headers)
+
+
+def _flag(said: object) -> bool:
+    """As JSON has it; pydantic would take `yes`, `on` and `1` as well."""
+    if said not in ("true", "false"):
+        raise ValueError("neither true nor false")
+    return said == "true"
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+"""Of a query."""
+
+
+async def _trial(
+    request: Request,
+    response: Response,
+    validate_only: Annotated[Flag, Query(description="check and answer alike, but change nothing")] = False,
+) -> Call:
+    return Call(request, response, request.state.actor, trial=validate_only)
+
+
+def _key(said: str) -> str:
+    if not idempotency.KEY.fullmatch(said):
+        raise ValueError("not 1 to 255 visible ASCII characters; send a UUID")
+    return said
+
+
+CallDep = Annotated[Call, Depends(_call)]
+TrialDep = Annotated[Call, Depends(_trial)]
+PageDep = Annotated[PageRequest, Depends(_page)]
+IfMatch = Annotated[Seen | None, Depends(_if_match)]
+IdempotencyKey = Annotated[
+    # The pattern is for documents; what is wrong is better said in words.
+    Annotated[str, AfterValidator(_key), Field(json_schema_extra={"pattern": f"^{idempotency.KEY.pattern}$"})] | None,
+    Header(alias="Idempotency-Key", description="1 to 255 visible ASCII characters; a repeat changes nothing"),
+]

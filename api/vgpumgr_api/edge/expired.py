@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What routes have in common that reservations stand in the way of: one that has expired does not."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from vgpumgr.wire.problem import Code
+from vgpumgr_api.claims import reservations
+from vgpumgr_api.edge.call import Call, database_of
+from vgpumgr_api.errors import Refusal, ReservedRefusal
+
+A = TypeVar("A")
+
+GIVE_BACK_S = 5.0
+"""For how long a request goes on giving back: what others hold takes long, and who asked waits for an answer."""
+
+NO_ROOM = (Code.QUOTA_EXCEEDED, Code.CAPACITY_NONE)
+
+
+def despite_expired(call: Call, attempt: Callable[[], A]) -> A:
+    """Returns what `attempt` does; one that is refused for want of room, or for reservations, is repeated if something
+    that expired was given back.
+    """
+    try:
+        return attempt()
+    except Refusal as refusal:
+        hindered = refusal.code in NO_ROOM or isinstance(refusal, ReservedRefusal)
+        if not hindered or not give_expired_back(call):
+            raise
+    return attempt()
+
+
+def give_expired_back(call: Call) -> bool:
+    """Ends reservations whose time is over, each in a transaction of its own; False if none could be.
+
+    After `GIVE_BACK_S` it begins with no other, and leaves the rest to the next request or to housekeeping.
+    """
+    database = database_of(call.request)
+    until_s = time.monotonic() + GIVE_BACK_S
+    ended = 0
+    try:
+        while (not ended or time.monotonic() < until_s) and database.run(reservations.expire):
+            ended += 1
+    except Refusal as refusal:
+        if refusal.code is not Code.DATABASE_BUSY:
+            raise
+    return ended > 0

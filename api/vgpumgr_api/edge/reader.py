@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a route makes of a body: bounded work for whatever is sent, one parse and one look.
+
+A model's schema says how many members and elements its largest body has, so that what has far more is refused by
+counting marks, before anything is built of it. Of what is left the model looks at all; but where it finds very many
+faults, they are not described, which costs many times more than finding them.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import TypeAdapter, ValidationError
+from starlette.concurrency import run_in_threadpool
+
+from vgpumgr.wire.problem import Code
+from vgpumgr_api.edge.faults import with_members
+from vgpumgr_api.errors import Refusal
+
+SPARE = 1024
+"""So many values more than there can be are looked at all the same: who misspells is told what."""
+
+FAULTS_MAX = 300
+"""So many faults are described at most; a batch may have one in each claim."""
+
+LONG_BYTES = 64 << 10
+"""What is longer is read in a thread."""
+
+FAULTY = ""
+"""What FastAPI gets in the place of a body with faults: it looks at an object's attributes, so that a model that needs
+none would take one; a text none takes, and no endpoint is called.
+"""
+
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+
+
+class Faulty:
+    """Stands for a body with `faults`, as pydantic describes them. `schema`: what it should be like."""
+
+    def __init__(self, error: ValidationError, schema: Mapping[str, Any]) -> None:
+        found = error.errors(include_url=False)
+        self.faults = [{**with_members(each, schema), "loc": ("body", *each["loc"])} for each in found]
+
+
+class ReadRequest(Request):
+    """A request whose body was read, so that FastAPI need not."""
+
+    def __init__(self, request: Request, body: bytes, value: object) -> None:
+        super().__init__(request.scope, request.receive)
+        self._read_body = body
+        self._value = value
+
+    def with_faults(self, found: RequestValidationError) -> RequestValidationError:
+        """What FastAPI has found, with the faults of the body that were found before, in a thread if it is long."""
+        if not isinstance(self._value, Faulty):
+            return found
+        others = [each for each in found.errors() if each["loc"][0] != "body"]
+        return RequestValidationError([*others, *self._value.faults])
+
+    async def body(self) -> bytes:
+        return self._read_body
+
+    async def json(self) -> Any:
+        return FAULTY if isinstance(self._value, Faulty) else self._value
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The most that a valid body has. `values`: members and elements, of all its objects and arrays; `text`: characters
+    of strings that may hold marks of JSON, as others' patterns do not let them.
+    """
+
+    values: int = 0
+    text: int = 0
+
+    def times(self, count: int) -> "Extent":
+        """Of so many members or elements that are each like this one."""
+        return Extent(count * (1 + self.values), count * self.text)
+
+
+class Reader:
+    """Of the bodies of one route, which are to be what `model` says."""
+
+    def __init__(self, model: Any) -> None:
+        self._model: TypeAdapter[Any] = TypeAdapter(model)
+        self._schema = self._model.json_schema()
+        self.most = _extent(self._schema, self._schema.get("$defs", {}))
+
+    async def read(self, request: Request, body: bytes) -> ReadRequest:
+        """Returns the request with an instance of the model for its JSON, or if that is not to be had, Faulty.
+
+        Raises Refusal.
+        """
+        value = await run_in_threadpool(self._read, body) if len(body) > LONG_BYTES else self._read(body)
+        return ReadRequest(request, body, value)
+
+    def _read(self, body: bytes) -> Any:
+        try:
+            text = body.decode(json.detect_encoding(body))
+            self._refuse_too_many(text)
+            value = json.loads(text, object_pairs_hook=_once)
+            _refuse_unstorable(text, value)
+        except UnicodeDecodeError:
+            raise Refusal(Code.BODY_INVALID, "the body is not JSON in UTF-8") from None
+        except json.JSONDecodeError as error:
+            where = f"line {error.lineno} column {error.colno}"
+            raise Refusal(Code.BODY_INVALID, f"the body is not JSON: {error.msg}, {where}") from None
+        except (ValueError, RecursionError):
+            detail = "the body is nested too deeply, or has a number of too many digits"
+            raise Refusal(Code.BODY_INVALID, detail) from None
+        if not isinstance(value, dict):
+            raise Refusal(Code.BODY_INVALID, "the body is JSON and no object; send one JSON object")
+        try:
+            return self._model.validate_python(value)
+        except ValidationError as error:
+            if (faults := error.error_count()) > FAULTS_MAX:
+                raise Refusal(
+                    Code.FIELD_INVALID, f"{faults} fields are not acceptable, too many to name them"
+                ) from None
+            return Faulty(error, self._schema)
+
+    def _refuse_too_many(self, text: str) -> None:
+        most = self.most.values + SPARE
+        if (found := _marks(text)) <= most:
+            return
+        if found > most + self.most.text or _marks(_STRING.sub("", text)) > most:
+            raise Refusal(
+                Code.BODY_INVALID,
+                f"the body has far more members and elements than a valid one, which has {self.most.values} at most",
+            )
+
+
+def _marks(text: str) -> int:
+    """At least how many members and elements it has: each comes after one of these."""
+    return text.count(",") + text.count("{") + text.count("[")
+
+
+def _extent(schema: Mapping[str, Any], known: Mapping[str, Any]) -> Extent:
+    """Of what a JSON schema describes. `known`: the schemas that it refers to. KeyError: there is no bound."""
+    if "$ref" in schema:
+        return _extent(known[schema["$ref"].rpartition("/")[2]], known)
+    if "anyOf" in schema:
+        each = [_extent(one, known) for one in schema["anyOf"]]
+        return Extent(max(one.values for one in each), max(one.text for one in each))
+    match schema.get("type"):
+        case "object" if "properties" in schema:
+            return _sum(_extent(member, known).times(1) for member in schema["properties"].values())
+        case "object":
+            [member] = schema["patternProperties"].values()
+            return _extent(member, known).times(schema["maxProperties"])
+        case "array":
+            return _extent(schema["items"], known).times(schema["maxItems"])
+        case "string" if not schema.keys() & {"pattern", "format", "enum", "const"}:
+            return Extent(text=schema["maxLength"])
+    return Extent()
+
+
+def _sum(parts: Iterable[Extent]) -> Extent:
+    each = [*parts]
+    return Extent(sum(part.values for part in each), sum(part.text for part in each))
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON lets a member be there twice, and parsers choose."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+        said = json.dumps(name[:100])
+        raise Refusal(Code.BODY_INVALID, f"the body has the member {said} more than once in one object")
+    return members
+
+
+def _refuse_unstorable(text: str, value: object) -> None:
+    """JSON can say NUL and half a surrogate pair, UTF-8 and PostgreSQL cannot."""
+    if "\\u" not in text:
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise Refusal(Code.BODY_INVALID, "the body has half a surrogate pair in a string") from None
+    if "\\u0000" in text and _has_nul(value):
+        raise Refusal(Code.BODY_INVALID, "the body has a NUL character in a string")
+
+
+def _has_nul(value: object) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(_has_nul(each) for pair in value.items() for each in pair)
+    return isinstance(value, list) and any(_has_nul(each) for each in value)

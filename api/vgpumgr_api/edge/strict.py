@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kind of route that this API is made of. Before FastAPI looks at a request it establishes, in this order:
+
+who asks (401) and not too often (429), that the token is good for this part of the API (403), that the body is of a
+type and coding we read (415), that there is none where none is read (400), that no header that means something is given
+twice and no query parameter is unknown or given twice (422), that the body can be read (400). That who asks still may
+is established once more when all of the request is there, in the transaction that does it: see `call.Call`.
+
+Who was looked up lately is counted for its limit before it is looked up again, so that one too many costs next to
+nothing; and few of one credential, or of strangers of one address, are looked up at once.
+"""
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+from fastapi import Request
+from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope
+
+from vgpumgr.wire.problem import Code
+from vgpumgr_api.actors import Actor, require_scope
+from vgpumgr_api.edge.call import (
+    CONFIRMING,
+    authenticate,
+    credential_of,
+    enrolling,
+    failed_logins_of,
+    limits_of,
+    network_of_source,
+    recall,
+    remembered_of,
+    turns_of,
+)
+from vgpumgr_api.edge.headers import announces_body, field_refusal, refuse_repeated_headers, require_json
+from vgpumgr_api.edge.methods import is_action, names_action
+from vgpumgr_api.edge.reader import Reader, ReadRequest
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.limits.turns import metered
+
+RECALLED = "recalled"
+"""Where in a request's state it stands that its caller was not looked up."""
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class PublicRoute(APIRoute):
+    """A route that anybody may call, or that knows its callers by itself."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """As Starlette's, for whom `h1:drain` would also be an object's name."""
+        match, child = super().matches(scope)
+        if match is not Match.NONE and not names_action(self.path_format) and is_action(scope):
+            return Match.NONE, {}
+        return match, child
+
+    def get_route_handler(self) -> Handler:
+        if not inspect.iscoroutinefunction(self.endpoint):
+            self.dependant.call = _threaded(self.endpoint)
+        handle = super().get_route_handler()
+        known = frozenset(_query_names(self.dependant))
+        field = None if self.body_field is None else self.body_field.field_info
+        reader = None if field is None else Reader(field.annotation)
+        required = field is not None and field.is_required()
+
+        async def handle_strictly(request: Request) -> Response:
+            await self.admit(request)
+            if required:
+                require_json(request.method, request.headers)
+            body = await request.body() if reader is not None or announces_body(request.headers) else b""
+            said = bool(body.strip())
+            if reader is None:
+                refuse_any(body)
+            elif said:
+                require_json(request.method, request.headers)
+            refuse_repeated_headers(request.headers)
+            refuse_unknown(request, known)
+            async with self.turn(request):
+                if reader is None:
+                    return await handle(request)
+                read = await reader.read(request, body) if said else ReadRequest(request, b"", None)
+                try:
+                    return await handle(read)
+                except RequestValidationError as error:
+                    raise read.with_faults(error) from None
+
+        return handle_strictly
+
+    async def admit(self, request: Request) -> None:
+        """Raises Refusal for a caller whom the route is not for."""
+
+    def turn(self, request: Request) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
+        """Around the work, when all of the request is there."""
+        return nullcontext()
+
+
+class OneTimeRoute(PublicRoute):
+    """A route for the bearer of a host's one-time token, which the service takes."""
+
+    async def admit(self, request: Request) -> None:
+        async with _place(request):
+            with failed_logins_of(request).counting(network_of_source(request), credential_of(request)):
+                await run_in_threadpool(enrolling, request)
+
+
+class Route(PublicRoute):
+    """A route for the bearer of a token, below ``/v1``. Leaves ``request.state.actor``."""
+
+    async def admit(self, request: Request) -> None:
+        actor = await self.identify(request)
+        require_scope(actor, self.scope(request.method))
+
+    async def identify(self, request: Request) -> Actor:
+        """Looks the caller up, unless it is known to ask too often."""
+        admitted = _is_admitted(request)
+        known = remembered_of(request).find(credential_of(request))
+        if known is not None:
+            await turns_of(request).require_room(known)
+        async with _place(request):
+            # Somebody with this credential may have been looked up while this request waited.
+            admitted = admitted or _is_admitted(request)
+            actor = await _look_up(request)
+        if not admitted:
+            limits_of(request).admit(actor)
+        return actor
+
+    def turn(self, request: Request) -> AbstractAsyncContextManager[None]:
+        """Endpoints that wait for news would keep a place for nothing; they have turns for what they do in between."""
+        if inspect.iscoroutinefunction(self.endpoint):
+            return nullcontext()
+        return turns_of(request).turn(request.state.actor, f"{request.method} {self.path_format}")
+
+    def scope(self, method: str) -> str:
+        """What a token that has scopes needs here: the part of ``/v1`` and whether it changes something there."""
+        part = self.path_format.split("/")[2].partition(":")[0]
+        return f"{part}:{'read' if method == 'GET' else 'write'}"
+
+
+class ReadingRoute(Route):
+    """A route that changes nothing, though its method is not GET."""
+
+    def scope(self, method: str) -> str:  # noqa: ARG002
+        return super().scope("GET")
+
+
+class ConfirmedRoute(Route):
+    """A route whose service confirms the caller's credential as it looks for what it needs, and spares a question.
+
+    So a caller that was looked up a short while ago need not be before. Before it is refused for anything it is, so
+    that one that was revoked since is told that, and learns nothing else.
+    """
+
+    def get_route_handler(self) -> Handler:
+        handle = super().get_route_handler()
+
+        async def handle_confirmed(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except (Refusal, HTTPException, RequestValidationError):
+                if getattr(request.state, RECALLED, False):
+                    async with _place(request):
+                        await _look_up(request)
+                raise
+
+        return handle_confirmed
+
+    async def identify(self, request: Request) -> Actor:
+        setattr(request.state, CONFIRMING, True)
+        actor = recall(request)
+        if actor is None:
+            return await super().identify(request)
+        limits_of(request).admit(actor)
+        setattr(request.state, RECALLED, True)
+        return actor
+
+
+def _is_admitted(request: Request) -> bool:
+    """Counts a request for whose credential it was when it was last looked up; False if nobody is remembered.
+
+    Raises Refusal(RATE_EXCEEDED), which costs neither a thread nor a statement.
+    """
+    known = remembered_of(request).find(credential_of(request))
+    if known is None:
+        return False
+    request.state.caller = known.name
+    limits_of(request).admit(known)
+    return True
+
+
+def _place(request: Request) -> AbstractAsyncContextManager[None]:
+    """Around a look-up: one of the credential's places or, if nobody is remembered, of the address's."""
+    credential = credential_of(request)
+    known = remembered_of(request).find(credential) is not None
+    return turns_of(request).lookup(credential if known else network_of_source(request) or credential)
+
+
+async def _look_up(request: Request) -> Actor:
+    remembered, credential = remembered_of(request), credential_of(request)
+    try:
+        with failed_logins_of(request).counting(network_of_source(request), credential):
+            actor = await run_in_threadpool(authenticate, request)
+    except Refusal:
+        remembered.forget(credential)
+        raise
+    remembered.keep(credential, actor)
+    return actor
+
+
+def _threaded(endpoint: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Runs an endpoint in a thread, as FastAPI does, which would look its answer over in another one by itself."""
+
+    async def run(**values: Any) -> Any:
+        return await run_in_threadpool(partial(metered, endpoint, **values))
+
+    return run
+
+
+def _query_names(dependant: Dependant) -> Iterator[str]:
+    for parameter in dependant.query_params:
+        yield parameter.alias
+    for part in dependant.dependencies:
+        yield from _query_names(part)
+
+
+def refuse_unknown(request: Request, known: frozenset[str]) -> None:
+    """A misspelt filter would otherwise show everything."""
+    for name, count in Counter(name for name, _ in request.query_params.multi_items()).items():
+        if name not in known:
+            there = f"there are {', '.join(sorted(known))}" if known else "this path takes none"
+            raise field_refusal(f"query.{name[:100]}", f"no such parameter; {there}")
+        if count > 1:
+            raise field_refusal(f"query.{name}", "given more than once")
+
+
+def refuse_any(body: bytes) -> None:
+    """A misplaced parameter, as `validate_only` is in a body, would otherwise be as good as not sent.
+
+    Nothing, and an object of nothing, say nothing.
+    """
+    if body.strip() not in (b"", b"{}"):
+        raise Refusal(Code.BODY_INVALID, "this request takes no body; what it can be told is in its path and query")

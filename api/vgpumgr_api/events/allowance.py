@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much a host may make happen. Each event is written down for good, and a host says what it likes.
+
+The generic cell rate algorithm (ITU-T I.371), as in `limits.rates`, but in the row of its reports, which the caller has
+locked, and counted afterwards, when it is known how much happened: who has spent more than an hour's waits.
+"""
+
+from datetime import timedelta
+from math import ceil
+
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.problem import Code
+from vgpumgr_api.db.database import now
+from vgpumgr_api.db.observations import HostReport
+from vgpumgr_api.errors import Refusal
+
+EVENTS_AN_HOUR = 4096
+"""Sixteen times as many as when all GPUs that a host may have are found."""
+
+AHEAD = timedelta(hours=1)
+AHEAD_MAX = timedelta(minutes=70)
+"""Nobody has to wait for longer than ten minutes. What is further ahead was spent before the clock was put back."""
+
+
+def require(session: Session, host: HostReport) -> None:
+    """Raises Refusal(RATE_EXCEEDED) for a host that has made too much happen."""
+    over = _spent(session, host) - AHEAD
+    if over > timedelta(0):
+        raise Refusal(
+            Code.RATE_EXCEEDED,
+            f"what this host says of itself has changed more than {EVENTS_AN_HOUR} times within an hour; see why",
+            retry_after_s=ceil(over.total_seconds()),
+        )
+
+
+def spend(session: Session, host: HostReport, events: int) -> None:
+    """Counts what happened."""
+    if events:
+        spent = _spent(session, host) + events * AHEAD / EVENTS_AN_HOUR
+        host.spent_until = now(session) + min(spent, AHEAD_MAX)
+
+
+def _spent(session: Session, host: HostReport) -> timedelta:
+    none = timedelta(0)
+    ahead = none if host.spent_until is None else host.spent_until - now(session)
+    return ahead if none < ahead <= AHEAD_MAX else none

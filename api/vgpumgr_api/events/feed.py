@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The newest events in memory, for any number of watchers at once.
+
+While there are watchers, one task looks at the log, and whether the watchers' credentials are still there, in one
+thread; watchers are woken and take what is theirs, so that a thousand of them cost the database as much as one. What
+is kept for them is bounded and the same for all: a watcher that is further behind reads the database itself. The feed
+sees the events of every replica of the API. A database that is gone is looked for again; watchers hear nothing
+meanwhile.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import islice
+from uuid import UUID
+
+from starlette.concurrency import run_in_threadpool
+
+from vgpumgr.wire.problem import Code
+from vgpumgr_api.actors import Actor, revoked
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.events import outbox
+from vgpumgr_api.events.outbox import News, Told
+from vgpumgr_api.events.watch import rest_s
+
+PERIOD_S = 0.25
+
+KEPT, KEPT_BYTES = 10_000, 16 << 20
+LOOK = 1000
+"""Events at most that one look brings."""
+
+WATCHERS_MAX = 5000
+SHARE_MAX = 100
+"""Of one tenant and its projects."""
+
+RESERVED = 10
+"""One in so many is for those who see the whole cloud."""
+
+RESTORED = "the database was restored"
+LOST = "the database has lost the newest events"
+
+log = logging.getLogger("vgpumgr_api.events.feed")
+
+Ask = Callable[[int | None, int, Collection[UUID]], News]
+"""What is new after a number, so many at most, and which of these credentials are still there; may block."""
+
+
+class Watcher:
+    """One who watches, since the database was at `epoch`. `why`: what ends it; None as long as it may go on."""
+
+    def __init__(self, actor: Actor, epoch: UUID) -> None:
+        self.actor = actor
+        self.epoch = epoch
+        self.why: Refusal | None = None
+
+    def check(self, moment: datetime) -> None:
+        """Ends it when its token has expired."""
+        ends = self.actor.expires_at
+        if ends is not None and ends <= moment:
+            self.why = self.why or Refusal(Code.AUTH_EXPIRED, "this token has expired; ask for a new one")
+
+
+class Feed:
+    """Belongs to the event loop of one server. ``len()``: how many watch."""
+
+    def __init__(
+        self, ask: Ask, *, period_s: float = PERIOD_S, watchers_max: int = WATCHERS_MAX, kept: int = KEPT
+    ) -> None:
+        self._ask = ask
+        self._period_s = period_s
+        self._watchers_max = watchers_max
+        self._shares: Counter[UUID] = Counter()
+        self._kept = kept
+        self._watchers: set[Watcher] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._woken: asyncio.Future[None] | None = None
+        self._forget()
+        self.stopped = False
+
+    def __len__(self) -> int:
+        return len(self._watchers)
+
+    @contextmanager
+    def watching(self, watcher: Watcher) -> Iterator[None]:
+        """Counts somebody in for as long as the block lasts. Raises Refusal(RATE_EXCEEDED) if there is no room."""
+        share = self._share(watcher.actor)
+        self._watchers.add(watcher)
+        if share is not None:
+            self._shares[share] += 1
+        if self._task is None and not self.stopped:
+            self._forget()
+            self._task = asyncio.create_task(self._look())
+        try:
+            yield
+        finally:
+            self._watchers.discard(watcher)
+            if share is not None:
+                self._shares -= Counter([share])
+
+    def _share(self, actor: Actor) -> UUID | None:
+        """Whose share one more would take; None for who sees the whole cloud. Raises Refusal if there is no room."""
+        share = None if actor.sees_the_cloud else actor.account_id or actor.tenant_id
+        room = self._watchers_max - (0 if actor.sees_the_cloud else self._watchers_max // RESERVED)
+        if len(self._watchers) >= room:
+            raise _full(f"{len(self._watchers)} watch through this replica already; try another or later")
+        if share is not None and self._shares[share] >= SHARE_MAX:
+            raise _full(f"{SHARE_MAX} of this tenant watch through this replica already; let one of them end")
+        return share
+
+    def after(self, position: int) -> Sequence[Told] | None:
+        """What is kept after a position, at most `LOOK` of it; None if not everything after it is kept here."""
+        if self.head is None or position < self._floor:
+            return None
+        begin = position - self._floor
+        return self._events[begin : begin + LOOK]
+
+    def look(self) -> "asyncio.Future[None]":
+        """What is done when something has changed since now. To be waited for with a timeout, never cancelled."""
+        if self._woken is None:
+            self._woken = asyncio.get_running_loop().create_future()
+        return self._woken
+
+    def stop(self) -> None:
+        """Has all watchers end. To be called in the event loop."""
+        self.stopped = True
+        self._wake()
+
+    def _forget(self) -> None:
+        """`_events` are numbered without gaps from `_floor` + 1 to `head`."""
+        self.head: int | None = None
+        self.epoch: UUID | None = None
+        self._floor = 0
+        self._events: list[Told] = []
+        self._bytes = 0
+
+    async def _look(self) -> None:
+        lost = False
+        try:
+            while self._watchers and not self.stopped:
+                begun_s = time.monotonic()
+                full = False
+                try:
+                    watchers = frozenset(self._watchers)
+                    asked = _credentials(watchers)
+                    full = self._take(await run_in_threadpool(self._ask, self.head, LOOK, asked), watchers)
+                except Refusal as refusal:  # the database is busy or gone
+                    if not lost:
+                        log.warning("watchers wait: %s", refusal.detail)
+                    lost = True
+                except Exception:
+                    log.exception("watchers wait")
+                else:
+                    lost = False
+                if not full:
+                    await asyncio.sleep(rest_s(self._period_s, time.monotonic() - begun_s))
+        finally:
+            self._task = None
+
+    def _take(self, news: News, watchers: Collection[Watcher]) -> bool:
+        """Keeps what is new and tells everybody; True if there was more than fitted. `watchers`: who was there before.
+
+        Each of them is compared: one may have come as the epoch changed, after the feed had seen that.
+        """
+        self._end({each for each in watchers if each.epoch != news.epoch}, outbox.expired(RESTORED))
+        if self.epoch not in (None, news.epoch):
+            self._forget()
+            return True
+        if self.head is not None and news.last < self.head:
+            # A standby took over that had not got all. What comes next has numbers that watchers have seen already.
+            self._end(self._watchers, outbox.expired(LOST))
+            self._forget()
+            return True
+        self.epoch = news.epoch
+        gone = _credentials(watchers) - news.alive
+        self._end({each for each in self._watchers if each.actor.token_id in gone}, revoked())
+        before = self.head
+        for event in news.events:
+            if self.head is None or event.seq != self.head + 1:
+                # The first, or the log was cut off faster than it was looked at.
+                self._events, self._bytes, self._floor = [], 0, event.seq - 1
+            self._events.append(event)
+            self._bytes += event.size
+            self.head = event.seq
+        if self.head is None:
+            self.head = self._floor = news.last
+        self._shorten()
+        if self.head != before:
+            self._wake()
+        return self.head < news.last
+
+    def _shorten(self) -> None:
+        surplus = max(len(self._events) - self._kept, 0)
+        size = self._bytes - sum(each.size for each in islice(self._events, surplus))
+        while size > KEPT_BYTES:
+            size -= self._events[surplus].size
+            surplus += 1
+        if surplus:
+            del self._events[:surplus]
+            self._bytes, self._floor = size, self._floor + surplus
+
+    def _end(self, watchers: Collection[Watcher], why: Refusal) -> None:
+        for watcher in watchers:
+            watcher.why = watcher.why or why
+        if watchers:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+        self._woken = None
+
+
+def _credentials(watchers: Iterable[Watcher]) -> set[UUID]:
+    return {each.actor.token_id for each in watchers if each.actor.token_id}
+
+
+def _full(why: str) -> Refusal:
+    return Refusal(Code.RATE_EXCEEDED, why, retry_after_s=10)

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The events as one log: numbered, read in the order of their numbers, and cut off at its old end.
+
+An event gets its number not when it is written but when the first reader after its commit comes, because numbers
+handed out earlier need not be committed in their order: a watcher that had seen 6 would miss a 5 committed later.
+Readers number one after the other, so that the numbers have no gaps and never change, and a transaction that stays
+open holds nobody up. (The usual way, reading only below pg_snapshot_xmin, orders by transaction ids, and those do not
+survive a dump and restore.)
+
+The log is cut at the front only, and its newest event always stays: what is missing is what is below the smallest
+number, and whoever asks for that is told so.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from sqlalchemy import ARRAY, BigInteger, ColumnElement, bindparam, delete, func, or_, select, text, update
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import Event, TokenRole
+from vgpumgr_api.actors import Actor, require_credential
+from vgpumgr_api.db import models
+from vgpumgr_api.db.database import Database, now
+from vgpumgr_api.db.records import Event as Row
+from vgpumgr_api.db.records import Token
+from vgpumgr_api.db.statements import change, is_postgresql, table_of
+from vgpumgr_api.errors import Refusal
+
+NUMBERING_LOCK = 0x76677075_00000002
+NUMBERED_AT_ONCE = 10_000
+TRIMMED_AT_ONCE = 1000
+
+OPERATOR = TokenRole.OPERATOR.value
+_OPERATORS = frozenset({TokenRole.ADMIN.value, OPERATOR})
+
+_EVENTS = table_of(Row)
+_UNNUMBERED = select(Row.id).where(Row.seq.is_(None))
+# Told which rows they are, PostgreSQL looks at no others, whatever it believes to know of how many have no number.
+_PLACES = (
+    func.unnest(bindparam("rows", type_=ARRAY(BigInteger())))
+    .table_valued("id", with_ordinality="place")
+    .render_derived()
+)
+_NUMBERED = (
+    update(_EVENTS)
+    .where(_EVENTS.c.id == _PLACES.c.id)
+    .values(seq=bindparam("last", type_=BigInteger()) + _PLACES.c.place)
+)
+_NUMBERED_ONE = update(_EVENTS).where(_EVENTS.c.id == bindparam("row")).values(seq=bindparam("number"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which events somebody is told: of a tenant and its projects (None: of all, and those of no tenant), and of these
+    only those `about` certain kinds of object (empty: all) and `of` one tenant (None: all).
+    """
+
+    owner: UUID | None
+    about: frozenset[str] = frozenset()
+    of: UUID | None = None
+
+    def matches(self, event: "Told") -> bool:
+        return (
+            (self.owner is None or self.owner in (event.tenant_id, event.account_id))
+            and (not self.about or event.about in self.about)
+            and (self.of is None or event.tenant_id == self.of)
+        )
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """The same as SQL."""
+        found: list[ColumnElement[bool]] = []
+        if self.owner is not None:
+            found.append(or_(Row.tenant_id == self.owner, Row.account_id == self.owner))
+        if self.about:
+            found.append(or_(*(Row.kind.startswith(f"{each}.", autoescape=True) for each in sorted(self.about))))
+        if self.of is not None:
+            found.append(Row.tenant_id == self.of)
+        return found
+
+    def actor_of(self, event: Row) -> str:
+        """Whose doing an event was. Tenants learn of operators' names and tokens only that they are an operator's."""
+        role = event.actor.partition(":")[0]
+        return OPERATOR if self.owner is not None and role in _OPERATORS else event.actor
+
+    def data_of(self, event: "Told") -> bytes:
+        """The JSON of an event, with the actor that `actor_of` names."""
+        return event.data if self.owner is None else event.to_tenants or event.data
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event as it travels: `data` is its JSON, and `to_tenants` that for tenants where it is another one."""
+
+    seq: int
+    about: str
+    tenant_id: UUID | None
+    account_id: UUID | None
+    data: bytes
+    to_tenants: bytes = b""
+
+    @property
+    def size(self) -> int:
+        return len(self.data) + len(self.to_tenants)
+
+
+@dataclass(frozen=True, kw_only=True)
+class News:
+    """What one look at the log found: every event from `first` on, or as many as fit, and the newest number there is.
+
+    `alive`: which credentials, of those asked about, were still there. All of one snapshot.
+    """
+
+    epoch: UUID
+    last: int
+    events: Sequence[Told]
+    alive: frozenset[UUID]
+
+
+def has_unnumbered(session: Session) -> bool:
+    """Whether there is anything to number."""
+    return session.scalar(_UNNUMBERED.limit(1)) is not None
+
+
+def number(session: Session) -> bool:
+    """Numbers what was committed since, or `NUMBERED_AT_ONCE` of it: True if there may be more."""
+    if not has_unnumbered(session):
+        return False
+    if is_postgresql(session):
+        session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": NUMBERING_LOCK})
+    last = newest(session)
+    ids = session.scalars(_UNNUMBERED.order_by(Row.id).limit(NUMBERED_AT_ONCE)).all()
+    if ids and is_postgresql(session):
+        session.connection().execute(_NUMBERED, {"rows": ids, "last": last})
+    elif ids:
+        numbers = [{"row": row, "number": last + place} for place, row in enumerate(ids, start=1)]
+        session.connection().execute(_NUMBERED_ONE, numbers)
+    return len(ids) == NUMBERED_AT_ONCE
+
+
+def look(database: Database, after: int | None, limit: int, credentials: Collection[UUID]) -> News:
+    """Numbers what there is to number, and looks at the log. `after` None: the newest `limit` events."""
+    if database.run(has_unnumbered, read_only=True):
+        database.run(number)
+    return database.run(lambda session: _news(session, after, limit, credentials), read_only=True)
+
+
+def newest(session: Session) -> int:
+    """The largest number that was given, 0 before the first."""
+    return session.scalar(select(func.max(Row.seq))) or 0
+
+
+def oldest(session: Session) -> int:
+    """The smallest number that is kept, 1 before the first."""
+    return session.scalar(select(func.min(Row.seq))) or 1
+
+
+def require_kept(session: Session, after: int) -> None:
+    """Refuses a position behind which something was cut off. To be asked after reading, if there is no snapshot."""
+    first = oldest(session)
+    if after + 1 < first:
+        raise expired(f"events up to {first - 1} are no longer kept, and you have seen those up to {after}")
+
+
+def expired(why: str) -> Refusal:
+    return Refusal(Code.WATCH_EXPIRED, f"{why}; read the lists anew and watch from now on")
+
+
+def _news(session: Session, after: int | None, limit: int, credentials: Collection[UUID]) -> News:
+    last = newest(session)
+    if after is None:
+        after = max(last - limit, 0)
+    found = session.scalars(select(Row).where(Row.seq > after).order_by(Row.seq).limit(limit)).all()
+    alive = session.scalars(select(Token.id).where(Token.id.in_(list(credentials)))).all() if credentials else ()
+    return News(
+        epoch=session.scalars(select(models.Installation.epoch)).one(),
+        last=last,
+        events=[told(each) for each in found],
+        alive=frozenset(alive),
+    )
+
+
+def read(session: Session, actor: Actor, wanted: Wanted, after: int, limit: int) -> tuple[list[Told], int]:
+    """Returns what `actor` is told after a position, and up to which number that is everything.
+
+    For a read-only transaction. Raises Refusal: WATCH_EXPIRED if something is missing, AUTH_INVALID if the actor's
+    credential was revoked.
+    """
+    require_credential(session, actor)
+    require_kept(session, after)
+    found = session.scalars(
+        select(Row).where(Row.seq > after, *wanted.conditions()).order_by(Row.seq).limit(limit)
+    ).all()
+    complete_to = (found[-1].seq or 0) if len(found) == limit else max(newest(session), after)
+    return [told(each) for each in found], complete_to
+
+
+def trim(session: Session, *, kept_s: int, kept: int) -> bool:
+    """Cuts off some of what is older than `kept_s` seconds or more than `kept` events ago; True if more is left.
+
+    Numbers first, so that also a log that nobody reads is numbered to its end and stays short. Two that trim at once
+    cut the same.
+    """
+    unnumbered = number(session)
+    last = newest(session)
+    old = now(session) - timedelta(seconds=kept_s)
+    bound = count = 0
+    rows = select(Row).where(Row.seq < last).order_by(Row.seq).limit(TRIMMED_AT_ONCE)
+    for seq, at in session.execute(rows.with_only_columns(func.coalesce(Row.seq, 0), Row.at)):
+        # In the order of numbers: one that was begun long ago and committed late keeps what came before it.
+        if at >= old and seq > last - kept:
+            break
+        bound, count = seq, count + 1
+    if bound:
+        change(session, delete(Row).where(Row.seq <= bound))
+    return unnumbered or count == TRIMMED_AT_ONCE
+
+
+def answer(event: Row, wanted: Wanted) -> Event:
+    """An event as the API answers it to somebody."""
+    return Event(
+        seq=event.seq or 0,
+        at=event.at,
+        kind=event.kind,
+        actor=wanted.actor_of(event),
+        tenant=event.tenant,
+        object=event.object,
+        detail=event.detail,
+    )
+
+
+def told(event: Row) -> Told:
+    """An event as a watcher gets it."""
+    said = answer(event, _EVERYTHING)
+    theirs = answer(event, _OF_A_TENANT)
+    return Told(
+        said.seq,
+        said.kind.partition(".")[0],
+        event.tenant_id,
+        event.account_id,
+        said.model_dump_json().encode(),
+        theirs.model_dump_json().encode() if event.tenant_id is not None and theirs != said else b"",
+    )
+
+
+_EVERYTHING = Wanted(owner=None)
+_OF_A_TENANT = Wanted(owner=UUID(int=0))

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The states of hosts, and who may change them into which.
+
+An operator's word makes a host ready, cordoned or in maintenance; a drain makes it draining. Only a ready one takes
+claims. A host that is silent for too long is lost, whatever it was, unless it is in maintenance: it has its state again
+when it is heard of. Every change is told to the host's agent, which starts no VM of ours while in maintenance.
+"""
+
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, and_, case, func, select
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.problem import Code, Reason, Subject
+from vgpumgr.wire.resources import HostState
+from vgpumgr_api.actors import Actor
+from vgpumgr_api.db.models import Gpu, Host, Slice
+from vgpumgr_api.db.observations import HostReport, SliceObservation
+from vgpumgr_api.db.progress import Operation
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.events import events
+from vgpumgr_api.resources.generations import bump
+from vgpumgr_api.resources.in_use import refuse_slices
+
+DRAIN = "host.drain"
+"""The kind of operation that makes a host draining."""
+
+
+def operators_state(host: Host) -> HostState:
+    """What was made of a host, whether it is heard of or not."""
+    return HostState(host.cordoned_for or host.state)
+
+
+def state_of(host: Host, lost_at: datetime | None) -> HostState:
+    """The state of a host; `lost_at`: of its report."""
+    state = operators_state(host)
+    return HostState.LOST if lost_at is not None and state is not HostState.MAINTENANCE else state
+
+
+def state_of_row() -> ColumnElement[str]:
+    """The same of a row of `Host` that is joined with its `HostReport`, if it has one."""
+    operators = func.coalesce(Host.cordoned_for, Host.state)
+    lost = and_(HostReport.lost_at.is_not(None), operators != HostState.MAINTENANCE.value)
+    return case((lost, HostState.LOST.value), else_=operators)
+
+
+def enter(session: Session, actor: Actor, host: Host, state: HostState) -> None:
+    """Makes another state of a host; nothing if it has it. The caller holds the host and has asked whether it may."""
+    if operators_state(host) is state:
+        return
+    host.state = "ready" if state is HostState.READY else "cordoned"
+    host.cordoned_for = state.value if state in (HostState.DRAINING, HostState.MAINTENANCE) else None
+    host.generation += 1
+    events.record(session, actor, f"host.{state.value}", host.name, generation=host.generation)
+    session.flush()
+    bump(session, [host.id])
+
+
+def require_not_draining(session: Session, host: Host) -> None:
+    """Refuses to change the state of a host under an operation that works on it."""
+    if operators_state(host) is not HostState.DRAINING:
+        return
+    found = session.scalar(
+        select(Operation.id).where(Operation.kind == DRAIN, Operation.target_id == host.id, Operation.done_at.is_(None))
+    )
+    why = f"{host.name} is being drained by operation {found}; wait for that, or cancel it first"
+    reason = Reason(code=Code.HOST_DRAINING.value, detail=why, about=Subject(kind="operation", id=found))
+    raise Refusal(Code.HOST_DRAINING, why, reasons=(reason,))
+
+
+def require_unused(session: Session, host: Host) -> None:
+    """Refuses if the host has last said that it has devices of slices."""
+    refuse_slices(
+        session,
+        Slice.gpu_id.in_(select(Gpu.id).where(Gpu.host_id == host.id)),
+        Slice.id.in_(select(SliceObservation.slice_id).where(SliceObservation.present)),
+        found=f"{host.name} has devices of",
+        advice="stop the VMs there, or drain it with then=maintenance",
+    )

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often one address may come with credentials that do not count, before it is refused unlooked at.
+
+Looking a credential up costs statements or signatures, and whoever has none may send as many as it likes. Addresses are
+those of connections, of IPv6 their networks: what a header says of another is not believed. Nobody is locked out by
+somebody else: a credential that has counted here passes from wherever it comes, and when there are too many addresses
+to remember, those that were quiet for longest are forgiven. Each replica counts for itself.
+"""
+
+import contextlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+from vgpumgr.wire.problem import Code
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.limits.rates import BURST_NS
+
+ADDRESSES_MAX = 10_000
+KNOWN_MAX = 50_000
+"""Credentials, of which digests are remembered."""
+
+_FAILED = (Code.AUTH_INVALID, Code.AUTH_EXPIRED)
+
+
+class FailedLogins:
+    """Belongs to the event loop of one server. 0 per second: no limit. `clock`: nanoseconds, of any beginning."""
+
+    def __init__(self, per_s: int = 0, *, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._step_ns = 10**9 // per_s if per_s else 0
+        self._clock = clock
+        self._spent_until_ns: OrderedDict[str, int] = OrderedDict()
+        self._known: OrderedDict[str, None] = OrderedDict()
+
+    @contextlib.contextmanager
+    def counting(self, source: str, credential: str) -> Iterator[None]:
+        """Around what looks a credential up. Refusal(RATE_EXCEEDED) if that is not to be done.
+
+        `source`: an address, "" for none, as on a Unix socket: such are not told apart and not limited. `credential`:
+        what tells it from others, "" for none.
+        """
+        if self._step_ns == 0 or not source or not credential:
+            yield
+            return
+        if credential not in self._known:
+            self._require(source)
+        try:
+            yield
+        except Refusal as refusal:
+            if refusal.code in _FAILED:
+                self._known.pop(credential, None)
+                self._failed(source)
+            elif refusal.code is Code.HOST_FENCED:  # who has to hear it must be able to go on asking
+                self._remember(credential)
+            raise
+        self._remember(credential)
+
+    def _require(self, source: str) -> None:
+        wait_ns = self._spent_until_ns.get(source, 0) - self._clock() - BURST_NS
+        if wait_ns > 0:
+            again_s = -(-wait_ns // 10**9)
+            raise Refusal(
+                Code.RATE_EXCEEDED,
+                f"too many credentials that do not count came from this address; try again in {again_s} s",
+                retry_after_s=again_s,
+            )
+
+    def _failed(self, source: str) -> None:
+        now_ns = self._clock()
+        until_ns = max(self._spent_until_ns.get(source, now_ns), now_ns) + self._step_ns
+        # Many that were looked up at once cost no more than the one too many.
+        self._spent_until_ns[source] = min(until_ns, now_ns + BURST_NS + self._step_ns)
+        self._spent_until_ns.move_to_end(source)
+        if len(self._spent_until_ns) > ADDRESSES_MAX:
+            self._spent_until_ns.popitem(last=False)
+
+    def _remember(self, credential: str) -> None:
+        self._known[credential] = None
+        self._known.move_to_end(credential)
+        if len(self._known) > KNOWN_MAX:
+            self._known.popitem(last=False)

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may be worked at now, so that nobody takes all threads and all connections of the database from the others.
+
+A request waits here, where it costs neither, until there is a place: one of its tenant's, and one of those for whom it
+is. Agents have places of their own, of which one host gets few, and nobody's request takes what is left for
+authentication, of which one credential gets few as well, health and the jobs of `housekeeping`. A tenant and its
+projects, who share a quota and so its lock, count as one. Each replica counts for itself.
+
+Places that are not for agents go to whoever has used them least, see `fair_places`: those of a tenant by token, those
+of everybody by tenant, or by token where there is no tenant.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from time import thread_time
+from typing import ParamSpec, TypeVar
+from uuid import UUID
+
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import TokenRole
+from vgpumgr_api.actors import Actor
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.limits.fair_places import FairPlaces, Spent
+
+SHARED = 16
+AGENTS = 8
+"""Of the database's `CONNECTIONS`, and of 40 threads."""
+
+DOCUMENTS = 4
+"""Of those of agents, for what they waited for: there are others for binding and for reports when all come at once."""
+
+HOST = 3
+"""Of one host's, which mostly wait for each other. The others wait: of its VMs ever so many may start at once."""
+
+LOOKUPS = 4
+"""Of one credential; or of those of one address that were not looked up lately."""
+
+WAITING = 3
+"""So many times as many of a tenant's as are worked at may wait for their turn."""
+
+WAIT_S = 10.0
+
+HELD_S = 1.0
+"""A refusal for too many requests comes so much later: a client that repeats at once would else keep the API busy with
+saying no. A connection that waits for it costs next to nothing.
+"""
+
+NEWS = "news"
+"""The kind of what requests that wait for news do when there is some."""
+
+K = TypeVar("K", bound=Hashable)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_spent: ContextVar[tuple[Spent, ...]] = ContextVar("spent", default=())
+
+
+def metered(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Calls `work` and charges the turn that it is part of with the processor time of this thread."""
+    began_s = thread_time()
+    try:
+        return work(*args, **kwargs)
+    finally:
+        for each in _spent.get():
+            each.processor_s += thread_time() - began_s
+
+
+class _Share:
+    """What a host or a credential has under way."""
+
+    def __init__(self, places: int) -> None:
+        self.places = asyncio.Semaphore(places)
+        self.count = 0
+
+
+class _TenantShare:
+    """What a tenant has under way."""
+
+    def __init__(self, places: int) -> None:
+        self.places = FairPlaces(places)
+        self.count = 0
+
+
+S = TypeVar("S", _Share, _TenantShare)
+
+
+class Turns:
+    """Belongs to the event loop of one server. `tenant`: how many of one tenant's are worked at; 0: no limit for it.
+    `token_waiting`: how many of one token may wait for a place; 0: no limit.
+    """
+
+    def __init__(self, *, tenant: int = 0, token_waiting: int = 0) -> None:
+        self._tenant = tenant
+        self._token_waiting = token_waiting
+        self._waiting: Counter[Hashable] = Counter()
+        self._tenants: dict[UUID, _TenantShare] = {}
+        self._hosts: dict[UUID, _Share] = {}
+        self._lookups: dict[str, _Share] = {}
+        self._shared = FairPlaces(SHARED)
+        self._agents = asyncio.Semaphore(AGENTS)
+        self._documents = asyncio.Semaphore(DOCUMENTS)
+
+    @property
+    def working(self) -> int:
+        """Requests that have a place, those of agents not counted."""
+        return self._shared.working
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a place, those of agents not counted."""
+        return self._waiting.total()
+
+    async def require_room(self, actor: Actor) -> None:
+        """Raises Refusal(RATE_EXCEEDED), after `HELD_S`, for one more request of a token or tenant that has too many
+        under way.
+        """
+        try:
+            self._require_room(actor)
+        except Refusal:
+            await asyncio.sleep(HELD_S)
+            raise
+
+    def _require_room(self, actor: Actor) -> None:
+        if actor.role is TokenRole.HOST:
+            return
+        waiting = self._waiting[_token(actor)]
+        if self._token_waiting and waiting >= self._token_waiting:
+            raise _too_many(f"{waiting} requests of this token wait for their turn; let some end before the next")
+        share = self._tenants.get(_tenant(actor)) if self._tenant else None  # type: ignore[arg-type]  # None is no key
+        if share is not None and share.count >= self._tenant * (1 + WAITING):
+            raise _too_many(f"this tenant has {share.count} requests under way; let some end before the next")
+
+    @asynccontextmanager
+    async def turn(self, actor: Actor, kind: str = NEWS, *, news: bool = False) -> AsyncIterator[None]:
+        """Around what takes a thread and a connection for `actor`. `kind`: of the request, for what it may cost.
+        `news`: for something that it has waited for, as all hosts may at once.
+
+        Raises Refusal: RATE_EXCEEDED if its token or tenant has too many under way, DATABASE_BUSY if no place came in
+        `WAIT_S`.
+        """
+        if actor.role is TokenRole.HOST:
+            async with self._turn_of_host(actor, news=news):
+                yield
+            return
+        await self.require_room(actor)
+        tenant = _tenant(actor)
+        if tenant is None or self._tenant == 0:
+            async with self._fair(self._shared, _token(actor) if tenant is None else tenant, actor, kind):
+                yield
+            return
+        with _sharing(self._tenants, tenant, lambda: _TenantShare(self._tenant)) as share:
+            async with (
+                self._fair(share.places, _token(actor), actor, kind),
+                self._fair(self._shared, tenant, actor, kind),
+            ):
+                yield
+
+    @asynccontextmanager
+    async def _fair(self, places: FairPlaces, client: Hashable, actor: Actor, kind: str) -> AsyncIterator[None]:
+        token = _token(actor)
+        self._waiting[token] += 1
+        counted = True
+        try:
+            async with places.place(client, kind, wait_s=WAIT_S) as spent:
+                self._no_longer_waits(token)
+                counted = False
+                before = _spent.get()
+                _spent.set((*before, spent))
+                try:
+                    yield
+                finally:
+                    _spent.set(before)
+        except TimeoutError:
+            if not counted:  # of the work
+                raise
+            raise _busy() from None
+        finally:
+            if counted:
+                self._no_longer_waits(token)
+
+    def _no_longer_waits(self, token: Hashable) -> None:
+        self._waiting[token] -= 1
+        if self._waiting[token] == 0:
+            del self._waiting[token]
+
+    @asynccontextmanager
+    async def _turn_of_host(self, actor: Actor, *, news: bool) -> AsyncIterator[None]:
+        lane = self._lane(news=news)
+        if actor.host_id is None:
+            async with lane:
+                yield
+            return
+        with _sharing(self._hosts, actor.host_id, lambda: _Share(HOST)) as share:
+            async with _place(share.places), lane:
+                yield
+
+    @asynccontextmanager
+    async def lookup(self, whose: str) -> AsyncIterator[None]:
+        """Around what takes a thread and a connection to find out who asks. `whose`: a credential, or an address.
+
+        Raises Refusal(DATABASE_BUSY) if no place came in `WAIT_S`.
+        """
+        with _sharing(self._lookups, whose, lambda: _Share(LOOKUPS)) as share:
+            async with _place(share.places):
+                yield
+
+    @asynccontextmanager
+    async def _lane(self, *, news: bool) -> AsyncIterator[None]:
+        if not news:
+            async with _place(self._agents):
+                yield
+        else:
+            async with _place(self._documents), _place(self._agents):
+                yield
+
+
+def _tenant(actor: Actor) -> UUID | None:
+    return actor.account_id or actor.tenant_id
+
+
+def _token(actor: Actor) -> Hashable:
+    return actor.token_id or actor.scope or actor.name
+
+
+def _too_many(why: str) -> Refusal:
+    return Refusal(Code.RATE_EXCEEDED, why, retry_after_s=1)
+
+
+def _busy() -> Refusal:
+    return Refusal(Code.DATABASE_BUSY, "too many requests are under way, and nothing was done; try again in a moment")
+
+
+@contextmanager
+def _sharing(shares: dict[K, S], whose: K, make: Callable[[], S]) -> Iterator[S]:
+    """Counts one in."""
+    share = shares.get(whose) or shares.setdefault(whose, make())
+    share.count += 1
+    try:
+        yield share
+    finally:
+        share.count -= 1
+        if share.count == 0:
+            del shares[whose]
+
+
+@asynccontextmanager
+async def _place(places: asyncio.Semaphore) -> AsyncIterator[None]:
+    if places.locked():
+        await _wait_for(places)
+    else:
+        await places.acquire()
+    try:
+        yield
+    finally:
+        places.release()
+
+
+async def _wait_for(places: asyncio.Semaphore) -> None:
+    try:
+        async with asyncio.timeout(WAIT_S):
+            await places.acquire()
+    except TimeoutError:
+        raise _busy() from None

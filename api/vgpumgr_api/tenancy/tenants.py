@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accounts and projects."""
+
+from uuid import uuid4
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session, aliased
+
+from vgpumgr.wire.common import Page
+from vgpumgr.wire.problem import Code, Reason
+from vgpumgr.wire.resources import Tenant, TenantCreate, TenantKind
+from vgpumgr_api.actors import Actor, reachable_tenants, require_operator, require_tenant
+from vgpumgr_api.db import models
+from vgpumgr_api.db.database import TryAgain, now
+from vgpumgr_api.db.reservations import Reservation
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.events import events
+from vgpumgr_api.resources.generations import IfMatch, refuse_other
+from vgpumgr_api.resources.in_use import refuse_projects, refuse_reservations, refuse_slices
+from vgpumgr_api.resources.lookup import named_by, of_account, refuse_duplicate, remove, tenant_named
+from vgpumgr_api.resources.paging import PageRequest, fetch
+from vgpumgr_api.tenancy.enforcement import TIMESLICE_US_DEFAULT
+
+_ACCOUNT = aliased(models.Tenant)
+
+
+def list_tenants(
+    session: Session,
+    actor: Actor,
+    page: PageRequest,
+    *,
+    kind: TenantKind | None = None,
+    account: str | None = None,
+) -> Page[Tenant]:
+    """Returns the tenants that `actor` reaches, by name. `account`: it and its projects."""
+    statement = (
+        select(models.Tenant, _ACCOUNT.name)
+        .outerjoin(_ACCOUNT, _ACCOUNT.id == models.Tenant.account_id)
+        .where(reachable_tenants(actor))
+    )
+    if kind is not None:
+        is_account = models.Tenant.account_id.is_(None)
+        statement = statement.where(is_account if kind is TenantKind.ACCOUNT else ~is_account)
+    if account is not None:
+        statement = statement.where(of_account(session, actor, account))
+    rows, token = fetch(session, statement, kind="tenants", keys=[models.Tenant.name], page=page)
+    return Page(items=[_tenant(row[0], row[1]) for row in rows], next_page_token=token)
+
+
+def create_tenant(session: Session, actor: Actor, request: TenantCreate) -> Tenant:
+    """Makes a tenant with a quota of nothing; a project gets a timeslice that its account allows. Operators only."""
+    require_operator(actor)
+    account, timeslice_us = None, TIMESLICE_US_DEFAULT
+    if request.account is not None:
+        with named_by("$.account"):
+            account = tenant_named(session, request.account)
+        if account.account_id is not None:
+            detail = f"{request.account} is a project; name an account, which holds projects"
+            raise Refusal(
+                Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field="$.account"),)
+            )
+        low, high = _timeslices(session, account)
+        timeslice_us = min(max(timeslice_us, low), high)
+    refuse_duplicate(session, models.Tenant.name, request.name, kind="tenant")
+    tenant = models.Tenant(
+        id=uuid4(),
+        name=request.name,
+        account_id=account.id if account else None,
+        generation=1,
+        created_at=now(session),
+    )
+    session.add(tenant)
+    session.flush()
+    session.add(
+        models.Quota(
+            tenant_id=tenant.id,
+            share_limit=0,
+            mem_limit=0,
+            slices_limit=0,
+            share_used=0,
+            mem_used=0,
+            slices_used=0,
+            timeslice_us=timeslice_us,
+            generation=1,
+        )
+    )
+    events.record(session, actor, "tenant.created", tenant.name, tenant=tenant, generation=tenant.generation)
+    session.flush()
+    return _tenant(tenant, request.account)
+
+
+def get_tenant(session: Session, actor: Actor, name: str) -> Tenant:
+    """Returns one tenant."""
+    tenant = tenant_named(session, name)
+    require_tenant(actor, tenant)
+    return _tenant(tenant, _account_name(session, tenant))
+
+
+def delete_tenant(session: Session, actor: Actor, name: str, *, if_match: IfMatch) -> None:
+    """Removes a tenant that has neither slices nor projects, and its quota and tokens. Operators only."""
+    require_operator(actor)
+    tenant = tenant_named(session, name)
+    # Claims change this row first: none comes between the check and the end of this transaction.
+    session.scalars(select(models.Quota.tenant_id).where(models.Quota.tenant_id == tenant.id).with_for_update()).all()
+    refuse_other(session, if_match, tenant.id, tenant.generation)
+    refuse_projects(session, tenant)
+    refuse_slices(
+        session,
+        models.Slice.tenant_id == tenant.id,
+        found=f"{name} still has",
+        advice="delete those and wait until their hosts confirm, lost ones until their host is re-enrolled or deleted",
+    )
+    refuse_reservations(session, Reservation.tenant_id == tenant.id, why=f"{name} still has reservations; delete those")
+    remove(session, models.Tenant, tenant.id, kind="tenant", name=name)
+    events.record(session, actor, "tenant.deleted", tenant.name, tenant=tenant)
+
+
+def _timeslices(session: Session, account: models.Tenant) -> tuple[int, int]:
+    """Returns the range for an account's projects, locked: none that is being changed meanwhile misses a new one."""
+    quota = models.Quota
+    found = session.execute(
+        select(quota.timeslice_min_us, quota.timeslice_max_us).where(quota.tenant_id == account.id).with_for_update()
+    ).one_or_none()
+    if found is None:  # the account was deleted since it was found
+        raise TryAgain
+    return found.timeslice_min_us, found.timeslice_max_us
+
+
+def _account_name(session: Session, tenant: models.Tenant) -> str | None:
+    return session.scalar(select(models.Tenant.name).where(models.Tenant.id == tenant.account_id))
+
+
+def _tenant(tenant: models.Tenant, account: str | None) -> Tenant:
+    return Tenant(
+        id=tenant.id,
+        name=tenant.name,
+        kind=TenantKind.PROJECT if tenant.account_id else TenantKind.ACCOUNT,
+        account=account,
+        generation=tenant.generation,
+        created_at=tenant.created_at,
+    )

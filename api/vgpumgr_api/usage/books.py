@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of the ledger is closed, and what is still kept.
+
+An hour is closed `CLOSE_AFTER` after its end: from then on what becomes known of it is a correction, in a row of its
+own. Who books holds the row of the books shared until the commit, so that nothing comes into an hour once it is closed.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, case, delete, exists, false, func, select, tuple_, update
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
+
+from vgpumgr.wire.common import COUNTER_MAX
+from vgpumgr_api.actors import Actor, local_operator
+from vgpumgr_api.db import ledger
+from vgpumgr_api.db.database import now
+from vgpumgr_api.db.models import Base
+from vgpumgr_api.db.statements import change, insert_unless_there, table_of
+from vgpumgr_api.events import audit
+from vgpumgr_api.installation.liveness import is_doubtful
+
+HOUR = timedelta(hours=1)
+CLOSE_AFTER = timedelta(minutes=15)
+STEP, STEP_AFTER = timedelta(hours=2), timedelta(hours=1)
+"""More is closed at once only when the API has been alive so long: a clock may have leapt, and nothing opens again."""
+
+FORGOTTEN, FORGOTTEN_AFTER = timedelta(days=3), timedelta(days=1)
+"""The same for what is forgotten."""
+
+COUNTS_KEPT_HOURS = 30 * 24
+"""How long it is known what a meter counted in an hour that the ledger has; hosts send those of ten days again."""
+
+FORGOTTEN_AT_ONCE = 5000
+"""Rows of one kind that one transaction removes; meanwhile no hour can be closed, and SQLite has no other writer."""
+
+UNBOOKED_KEPT = timedelta(days=92)
+"""How long what the ledger does not have is kept beside it, at most: hosts may say any amount."""
+
+METERS_AT_ONCE = 500
+
+METERS_WITHIN = timedelta(days=30)
+"""A meter that was silent for so long, while its host told of another, is of a disk that was lost."""
+
+RETIRED = COUNTER_MAX
+"""The revision of such a meter: whatever it may yet tell is older, so that it is to begin anew."""
+
+SYSTEM = local_operator("system:usage")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class State:
+    """Hours that begin before `closed_before` are closed, those before `kept_from` are gone."""
+
+    closed_before: datetime = EPOCH
+    kept_from: datetime = EPOCH
+
+
+def hour_of(moment: datetime) -> datetime:
+    """Returns when its hour began."""
+    return moment.replace(minute=0, second=0, microsecond=0)
+
+
+def state(session: Session) -> State:
+    """Returns what is closed and kept, without a lock."""
+    row = session.execute(select(ledger.Books.closed_before, ledger.Books.kept_from)).one_or_none()
+    return State() if row is None else State(*row)
+
+
+def held(session: Session) -> State:
+    """Closes what is due and returns what is closed until the commit: nobody closes more meanwhile."""
+    due = hour_of(now(session) - CLOSE_AFTER)
+    if session.scalar(select(ledger.Books.id)) is None:
+        values = {"id": 1, "closed_before": EPOCH, "kept_from": EPOCH}
+        insert_unless_there(session, ledger.Books, values, outdated=false())
+    step = due - state(session).closed_before
+    if step > timedelta(0) and not is_doubtful(session, step, allowed=STEP, after=STEP_AFTER):
+        session.execute(select(ledger.Books.id).with_for_update())
+        change(session, update(ledger.Books).where(ledger.Books.closed_before < due).values(closed_before=due))
+    else:
+        session.execute(select(ledger.Books.id).with_for_update(read=True))
+    return state(session)
+
+
+def forget_before(session: Session, actor: Actor, days: int) -> datetime:
+    """Says from when on the ledger is kept, which it returns: for so many whole days. In the audit.
+
+    What is older is answered no more from now on; `forget_rows` removes it, and some of it at once.
+    """
+    kept_from = now(session).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days)
+    before = held(session)
+    step = kept_from - before.kept_from
+    if step <= timedelta(0) or is_doubtful(session, step, allowed=FORGOTTEN, after=FORGOTTEN_AFTER):
+        return before.kept_from
+    change(session, update(ledger.Books).values(kept_from=kept_from))
+    detail = {"kept_from": kept_from.isoformat()}
+    audit.write(session, actor, "usage.forgotten", "usage", tenant=None, generation=None, detail=detail)
+    forget_rows(session)
+    return kept_from
+
+
+def forget_rows(session: Session) -> bool:
+    """Removes some of what is older than is kept; True if there may be more."""
+    kept_from = state(session).kept_from
+    removed = [
+        _remove(session, table, column < begin, by=column, limit=FORGOTTEN_AT_ONCE)
+        for table, column, begin in (
+            (ledger.LedgerEntry, ledger.LedgerEntry.hour, kept_from),
+            (ledger.Unbooked, ledger.Unbooked.hour, max(kept_from, now(session) - UNBOOKED_KEPT)),
+            (ledger.Grant, ledger.Grant.ended_at, kept_from),
+        )
+    ]
+    return FORGOTTEN_AT_ONCE in removed
+
+
+def forget_counts(session: Session) -> bool:
+    """Removes some counts of hours that no host sends again, and of meters that were lost; True if there may be more.
+
+    Those of a host that tells nothing stay: it may come back. Looks at each meter's oldest count and no other, since
+    there are as many as hosts have counted in `COUNTS_KEPT_HOURS`.
+    """
+    retired = _retire(session)
+    count, meter = ledger.MeterCount, ledger.Meter
+    oldest = select(func.min(count.hour)).where(count.meter_id == meter.id).scalar_subquery()
+    kept_from = meter.complete_hour - COUNTS_KEPT_HOURS
+    everything = case((meter.revision == RETIRED, COUNTER_MAX), else_=kept_from)
+    behind = session.execute(select(meter.id, everything).where(oldest < everything).limit(METERS_AT_ONCE)).all()
+    left = FORGOTTEN_AT_ONCE
+    for meter_id, hour in behind:
+        old = (count.meter_id == meter_id) & (count.hour < hour)
+        left -= _remove(session, count, old, by=count.hour, limit=left)
+        if left == 0:
+            return True
+    return METERS_AT_ONCE in (retired, len(behind))
+
+
+def _retire(session: Session) -> int:
+    """Takes some meters for lost, whose counts nobody adds to any more; returns how many."""
+    meter, other = ledger.Meter, aliased(ledger.Meter)
+    silent = meter.told_at < now(session) - METERS_WITHIN
+    followed = exists().where(other.host_id == meter.host_id, other.told_at > meter.told_at)
+    lost = select(meter.id).where(silent, meter.revision < RETIRED, followed).limit(METERS_AT_ONCE)
+    found = session.scalars(lost.with_for_update(of=meter, skip_locked=True)).all()
+    return change(session, update(meter).where(meter.id.in_(found)).values(revision=RETIRED))
+
+
+def _remove(
+    session: Session, table: type[Base], old: ColumnElement[bool], *, by: InstrumentedAttribute[Any], limit: int
+) -> int:
+    """Deletes so many rows at most, the first `by` a column, leaving out those that somebody else deletes."""
+    key = table_of(table).primary_key.columns
+    # A common table expression with locks is done once; PostgreSQL might do a subquery again for each row. It is not in
+    # front of DELETE, since Python's sqlite3 then does not say how many rows that met.
+    chosen = select(*key).where(old).order_by(by).limit(limit).with_for_update(skip_locked=True)
+    some = chosen.cte("some", nesting=True)
+    return change(session, delete(table).where(tuple_(*key).in_(select(*some.columns))))
+
+
+def tend(session: Session, *, kept_days: int) -> bool:
+    """Closes what is due and removes some of what is no longer kept; `kept_days` 0: all is. For housekeeping."""
+    held(session)
+    if kept_days:
+        forget_before(session, SYSTEM, kept_days)
+    return any([forget_rows(session), forget_counts(session)])
