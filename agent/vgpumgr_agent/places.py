@@ -16,7 +16,7 @@ from vgpumgr.wire.common import BROKER, PERMILLE, Workload
 from vgpumgr.wire.fleet import DesiredSlice, ReportedSlice
 from vgpumgr_agent.backends import Observed, ObservedGpu, ObservedPlace, Terms
 from vgpumgr_agent.documents import Kept
-from vgpumgr_agent.executions import FAILED, RUNNING, Standing
+from vgpumgr_agent.executions import FAILED, RUNNING, STARTING, Standing
 from vgpumgr_agent.reconcile import AdmitProcesses, DismissProcesses, Orphans, Wanted, Why, orphans
 
 ENGINE = "native"
@@ -130,7 +130,7 @@ def standings(observed: Observed) -> dict[UUID, Standing]:
     """Return how the broker of each place is."""
     return {
         uuid: Standing(
-            state=RUNNING if place.served else FAILED,
+            state=RUNNING if place.ready else STARTING if place.served else FAILED,
             reason="" if place.served else observed.brokers[place.gpu].reason,
             memory_used_bytes=place.memory_used_bytes,
             memory_bytes=place.terms.mem_bytes if place.terms else 0,

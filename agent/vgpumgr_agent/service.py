@@ -79,6 +79,7 @@ class Agent:
         self._attempts = Attempts(lambda: store.clock.now().boottime_s)
         self._executions = Executions(lambda: store.clock.now().boottime_s)
         self._executors: Mapping[UUID, Standing] = {}
+        self._places: Mapping[UUID, Standing] = {}
         self._ends = Ends(self.wake)
         acting = threading.Lock()
         self._actions = Actions(
@@ -157,7 +158,8 @@ class Agent:
                 ready = True
                 notify(ready=True)
             notify(watchdog=True, status=self._status())
-            self._woken.wait(min(self._config.report_interval_s, self._executions.look_again_s(self._executors)))
+            standings = {**self._executors, **self._places}
+            self._woken.wait(min(self._config.report_interval_s, self._executions.look_again_s(standings)))
         notify(stopping=True)
         if self._failed:
             raise AgentFailedError(f"{', '.join(self._failed)} failed; see the log above")
@@ -178,7 +180,7 @@ class Agent:
             self._reconcile(refusals)
         except (Refused, UnavailableError) as error:
             refusals.insert(0, error.reason)
-            self._executors = {}
+            self._executors = self._places = {}
             self._note(refusals)
             self._show(None)
             self._report_blind(error, refusals)
@@ -237,6 +239,7 @@ class Agent:
                 break
         self._gpus = list(observed.gpus.values())
         self._watch_executors(observed)
+        self._places = places.standings(observed)
         self._prove(kept, observed)
         wanted = kept.wanted() if kept else Wanted()
         absent = placing.absent(wanted.slices, self._store.cards)
@@ -259,7 +262,7 @@ class Agent:
                     **_in_use(kept, observed),
                     **total.slices,
                 },
-                executors={**self._executors, **places.standings(observed)},
+                executors={**self._executors, **self._places},
                 agent_epoch=self._store.agent_epoch,
                 seq=self._seq,
             )

@@ -43,7 +43,7 @@ def tenant(each):
     native = {{"programs": programs, "obtained_ns": 1000 * programs, "memory_used_bytes": 7 * programs}}
     stats = {{"leased_ns": 0, "leases": programs}}
     return {{**each, "leaving": False, "native": native, "stats": stats, "processes": [],
-            "supervisor": {{"state": "up", "enforced_by": "firmware"}}}}
+            "supervisor": {{"state": how().get("supervisor", "up"), "enforced_by": "firmware"}}}}
 
 def answer(request):
     global settings, generation
@@ -141,7 +141,7 @@ def install(root: Path, *, more: str = "") -> None:
 
 
 def behave(root: Path, **how: Any) -> None:
-    """Have brokers do something from now on: `programs`, `refuses`, `dies`."""
+    """Have brokers do something from now on: `programs`, `refuses`, `dies`, `supervisor`."""
     (root / "broker").write_text(json.dumps(how))
 
 

@@ -112,6 +112,13 @@ def test_a_claim_gets_a_tenant_of_its_name_before_any_program_asks(serving: Host
     assert tenants(serving)[str(B)]["weight"] == 100
 
 
+def test_a_claim_whose_supervisor_is_not_up_yet_is_looked_at_again_soon(serving: Host) -> None:
+    behave(serving.kernel.root, supervisor="down")
+    serving.reconcile()
+    assert said(serving).executor.state is ExecutorState.STARTING
+    assert serving.agent._executions.look_again_s(serving.agent._places) == 1.0
+
+
 def test_the_broker_is_given_what_the_gpu_and_the_claim_say(serving: Host) -> None:
     file = fakebroker.directory(serving.kernel.root) / GPU / "broker.toml"
     found = tomllib.loads(file.read_text())

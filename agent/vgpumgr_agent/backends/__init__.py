@@ -130,7 +130,8 @@ class ObservedExecutor:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedPlace:
-    """What a claim for processes has: a tenant of its GPU's broker. `served`: programs may start there now.
+    """What a claim for processes has: a tenant of its GPU's broker. `served`: the broker has it; `ready`: programs may
+    start there now.
 
     `terms`: what was asked for, None if only the broker knows of it. `programs`: how many there are; `run_ns`: the time
     that they obtained of the GPU, `leases`: in how many turns, both since the broker has the tenant.
@@ -139,6 +140,7 @@ class ObservedPlace:
     uuid: UUID
     gpu: str
     served: bool
+    ready: bool = False
     terms: "Terms | None" = None
     programs: int = 0
     run_ns: int = 0

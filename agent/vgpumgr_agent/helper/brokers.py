@@ -262,6 +262,7 @@ def _tenant(name: str, said: Mapping[str, Any]) -> dict[str, Any]:
     native = said.get("native", {})
     return {
         "uuid": name,
+        "ready": said["supervisor"]["state"] == "up",
         "programs": int(native.get("programs", 0)),
         "run_ns": int(native.get("obtained_ns", 0)) + int(said["stats"]["leased_ns"]),
         "leases": int(said["stats"]["leases"]),
