@@ -102,6 +102,19 @@ def test_a_gpu_that_is_set_aside_is_reported_so(host: Host) -> None:
     assert (found.backend, found.engine, found.timeslice_min_us, found.types) == ("broker", "native", 2000, [])
 
 
+def test_the_first_claims_that_a_host_hears_of_wait_for_no_interval(host: Host) -> None:
+    """A look has to show first that nobody else has their places."""
+    host.api.set(slices=[processes(A)])
+    host.agent.control_plane._step()
+    host.agent._woken.clear()
+    host.reconcile()
+    assert host.agent._woken.is_set()
+    host.agent._woken.clear()
+    host.reconcile()
+    assert set(tenants(host)) == {str(A)}
+    assert not host.agent._woken.is_set()
+
+
 def test_a_claim_gets_a_tenant_of_its_name_before_any_program_asks(serving: Host) -> None:
     found = tenants(serving)[str(A)]
     assert (found["native"]["programs"], found["weight"], found["memory_bytes"]) == (0, 300, MEMORY)
@@ -233,11 +246,10 @@ def test_a_helper_that_dies_in_the_middle_is_gone_on_from(
 
     with monkeypatch.context() as patch:
         patch.setattr("vgpumgr_agent.helper.brokers.faults.point", die)
-        serving.api.set(slices=[processes(A, share=70), processes(B, share=100), processes(C)])
+        serving.api.set(slices=[processes(A, share=70), processes(B, share=100)])
         serving.learn()
     serving.reconcile()
-    serving.reconcile()
-    assert {name: each["weight"] for name, each in tenants(serving).items()} == {str(A): 70, str(B): 100, str(C): 300}
+    assert {name: each["weight"] for name, each in tenants(serving).items()} == {str(A): 70, str(B): 100}
 
 
 def test_a_broker_that_does_not_start_is_told_of_and_tried_again(host: Host) -> None:
