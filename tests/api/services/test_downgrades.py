@@ -259,7 +259,7 @@ LOSSES = {
         undo=("DELETE FROM holds",),
     ),
     "move": Loss(
-        below="0025",
+        below="0026",
         why="slices on their way to another host; wait",
         change=(f"UPDATE slices SET moving = true, moved_from = '{ID['d']}', moved_from_host_id = '{ID['c']}'",),
         undo=("UPDATE slices SET moving = false",),
