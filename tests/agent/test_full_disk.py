@@ -108,7 +108,7 @@ def test_a_vm_is_told_why_it_does_not_start(claimed: Host, disk: Disk, *, new: b
             claimed.start(uuid)
         assert refused.value.code == "host.unwritable"
         claimed.reconcile()
-        assert REASON in claimed.agent.hooks.failed()[uuid]
+        assert REASON in claimed.agent.hooks.failed()[uuid].text
     claimed.start(uuid)
     assert uuid in claimed.slices()
 
