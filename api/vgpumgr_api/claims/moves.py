@@ -15,7 +15,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.common import Mode
+from vgpumgr.wire.common import Mode, Workload
 from vgpumgr.wire.problem import Code, Reason, Subject
 from vgpumgr.wire.resources import Placement, Slice, SliceCreate, SliceMove, SliceState, Tie
 from vgpumgr_api.actors import Actor, reachable_tenants, require_change, require_operator, unknown
@@ -166,6 +166,12 @@ def _again(session: Session, actor: Actor, slice_id: UUID, successor: _Held, req
 
 
 def _require_movable(claim: models.Slice) -> None:
+    if claim.workload == Workload.PROCESS.value:
+        raise Refusal(
+            Code.SLICE_BOUND,
+            f"slice {claim.id} is for processes of its host, which nothing moves; delete it, and claim one elsewhere",
+            reasons=_about(Code.SLICE_BOUND, claim),
+        )
     if claim.state != SliceState.CLAIMED.value:
         how = "lost with its host" if claim.state == SliceState.LOST.value else "deleted"
         raise Refusal(Code.SLICE_RELEASING, f"slice {claim.id} was {how}; claim another one for this VM")

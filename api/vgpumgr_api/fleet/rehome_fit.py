@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.common import PERMILLE, Policy
+from vgpumgr.wire.common import PERMILLE, Policy, Workload
 from vgpumgr.wire.problem import Code, Reason, Subject
 from vgpumgr.wire.resources import Level, SliceState
 from vgpumgr_api.db import models
@@ -127,6 +127,8 @@ def _driver(types: Sequence[models.GpuType]) -> str:
 
 def _fitted(moving: Moving, new: models.Gpu, types: Sequence[models.GpuType]) -> Fitted | Reason:
     claim = moving.claim
+    if claim.workload == Workload.PROCESS.value:
+        return _reason("workload.other", "it is for processes; delete it, and claim one for the other GPU", claim)
     if policy_of(moving.profile) != Policy(new.policy):
         return _reason("policy.other", f"it is shared by {new.policy}", claim)
     kind = next((each for each in types if each.mem_bytes >= claim.mem_bytes), None)

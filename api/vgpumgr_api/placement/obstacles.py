@@ -147,7 +147,7 @@ DETAILS = {
     "host.other": "on another host than the one that is required",
     "labels.other": "they or their host lack a label that is selected",
     "policy.other": "shared by another policy than the one that is required",
-    "workload.other": "set aside for processes where a VM is claimed for, or for VMs where processes are",
+    "workload.other": "for the other workload: GPUs are for VMs, or for processes where their host's agent is told so",
     "affinity.apart": "not where the tenant's slices of this affinity are",
     "anti_affinity.taken": "where the tenant has a slice of this anti-affinity",
     "host.fenced": "their host was declared dead; re-enrol it when it is back",

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy.exc import IntegrityError
-from vgpumgr_api.claims import claims, explain
+from vgpumgr_api.claims import claims, explain, moves
 from vgpumgr_api.db import models
-from vgpumgr_api.fleet import agents
+from vgpumgr_api.fleet import agents, rehoming
 from vgpumgr_api.placement import schedulable
 from vgpumgr_api.resources.paging import PageRequest
 
@@ -18,8 +18,9 @@ from tests.api.services.test_slice_states import LIMITS, pass_time, sweep
 from tests.api.world import ADDRESS, GIB, Agent, World, absent, gpu
 from vgpumgr.wire.common import Mode, Workload
 from vgpumgr.wire.fleet import Bind, ReportedGpu, ReportedSlice
+from vgpumgr.wire.operations import GpuRehome
 from vgpumgr.wire.problem import Code
-from vgpumgr.wire.resources import Level, Slice, SliceCreate, SliceState, Tie
+from vgpumgr.wire.resources import Level, Slice, SliceCreate, SliceMove, SliceState, Tie
 
 PROCESS = Workload.PROCESS
 OTHER = "0000:00:11.0"
@@ -229,3 +230,23 @@ def test_the_database_takes_no_third_workload(world: World, agent: Agent) -> Non
 
     with pytest.raises(IntegrityError):
         world.run(spoil)
+
+
+def test_it_is_not_moved_to_another_host(world: World, agent: Agent) -> None:
+    """What moves a slice makes one for a VM of it."""
+    claimed = world.claim("acme", world.profile(), workload=PROCESS)
+    world.host("h2")
+    with refused(Code.SLICE_BOUND):
+        world.run(moves.move_slice, claimed.id, SliceMove(host="h2"))
+    assert (world.slice(claimed.id).workload, world.slice(claimed.id).state) == (PROCESS, SliceState.CLAIMED)
+    assert agent.desired().slices[0].id == claimed.id
+
+
+def test_it_stays_on_a_gpu_that_is_gone(world: World, agent: Agent) -> None:
+    claimed = world.claim("acme", world.profile(), workload=PROCESS)
+    agent.report(gpus=[for_processes(OTHER)])
+    old, new = sorted(world.gpus(), key=lambda each: each.address)
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.run(rehoming.rehome_gpu, old.id, GpuRehome(to=new.id), if_match=old.generation)
+    assert set(caught.reasons) == {"workload.other"}
+    assert world.slice(claimed.id).gpu == ADDRESS
