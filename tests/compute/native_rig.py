@@ -26,10 +26,10 @@ def make_native() -> None:
     subprocess.run(["make", "-s", "-C", str(ROOT / "compute"), f"PYTHON={sys.executable}", *targets], check=True)
 
 
-def make_supervisor(folder: Path, gpu: Gpu) -> Path:
-    """What the broker starts: with the fake's driver in it and in its fences."""
+def make_supervisor(folder: Path, gpu: Gpu, *, driver: bool = True) -> Path:
+    """What the broker starts: with the fake's driver in it and in its fences, or without one."""
     script = folder / "supervisor"
-    loaded = " ".join(f"{name}={value}" for name, value in gpu.environment.items())
+    loaded = " ".join(f"{name}={value}" for name, value in gpu.environment.items() if driver)
     lock = folder / "gate.lock"
     script.write_text(f'#!/bin/sh\nexec env {loaded} {BUILT / "vgpu-supervisor"} "$@" --gate-lock {lock}\n')
     script.chmod(0o755)
@@ -147,12 +147,11 @@ def enclosures(broker: Broker) -> list[Path]:
 
 @contextmanager
 def run_native_broker(
-    folder: Path, gpu: Gpu, *tenants: dict[str, Any], turns: str = "firmware", **engine: int
+    folder: Path, gpu: Gpu, *tenants: dict[str, Any], turns: str = "firmware", driver: bool = True, **engine: int
 ) -> Iterator[NativeBroker]:
     make_native()
-    broker = NativeBroker(
-        folder, make_broker(), make_supervisor(folder, gpu), tenants=list(tenants), nvidia=0, engine=engine
-    )
+    supervisor = make_supervisor(folder, gpu, driver=driver)
+    broker = NativeBroker(folder, make_broker(), supervisor, tenants=list(tenants), nvidia=0, engine=engine)
     broker.turns = turns
     with broker:
         wait_for(lambda: all(broker.supervisor_pid(each["name"]) for each in tenants), "its supervisors")

@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -20,6 +21,7 @@ from tests.compute.native_rig import (
     NativeProgram,
     enclosures,
     launch,
+    make_native,
     native_tenant,
     run_native_broker,
     start,
@@ -198,3 +200,28 @@ def test_a_tenant_that_is_not_native(broker: NativeBroker) -> None:
     broker.tenants = [native_tenant("blue"), tenant("red")]
     with pytest.raises(Exception, match="unless all tenants are native"):
         broker.control.set(broker.settings(), generation=0)
+
+
+def test_a_machine_without_the_gpu(gpu: Gpu) -> None:
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp") as folder,
+        run_native_broker(Path(folder), gpu, native_tenant("blue"), driver=False) as broker,
+    ):
+        assert "/dev/nvidia0 cannot be opened" in refused(launch(broker, "blue", "true"))
+
+
+def test_a_broker_that_is_not_roots(tmp_path: Path) -> None:
+    make_native()
+    broker = NativeBroker(tmp_path, BUILT / "vgpu-broker", BUILT / "vgpu-supervisor", tenants=[native_tenant("blue")])
+    broker.nvidia = 0
+    document = os.memfd_create("settings", 0)
+    os.write(document, json.dumps(broker.settings()).encode())
+    os.lseek(document, 0, os.SEEK_SET)
+    run = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    os.chown(run, 65534, 65534)
+    command = [str(BUILT / "vgpu-broker"), "--directory", str(run), "--settings", str(document)]
+    said = subprocess.run(command, user=65534, pass_fds=[document], capture_output=True, text=True, check=False)
+    os.close(document)
+    shutil.rmtree(run)
+    assert said.returncode == 2
+    assert "tenants.native: a broker that is root's" in said.stderr

@@ -126,6 +126,18 @@ static bool write_file(const struct vgpu_supervisor *s, struct vgpu_native *nati
 
 /* ---- a start */
 
+static bool has_device(const struct vgpu_supervisor *s)
+{
+	char path[32];
+	int file;
+
+	snprintf(path, sizeof(path), "/dev/nvidia%d", s->options.gpu);
+	file = open(path, O_RDWR | O_CLOEXEC);
+	if (file >= 0)
+		close(file);
+	return file >= 0;
+}
+
 /* What a supervisor must have to take any. */
 static bool is_able(const struct vgpu_supervisor *s, char *reason)
 {
@@ -135,6 +147,9 @@ static bool is_able(const struct vgpu_supervisor *s, char *reason)
 		return refuse(reason, "the accelerator is no NVIDIA GPU with a gate");
 	if (geteuid())
 		return refuse(reason, "the broker is not root, and cannot look into a program");
+	if (!has_device(s))
+		return refuse(reason, "/dev/nvidia%d cannot be opened: %s; is NVIDIA's driver loaded?", s->options.gpu,
+			      strerror(errno));
 	if (syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes) ||
 	    sizes.seccomp_notif > sizeof(struct seccomp_notif) ||
 	    sizes.seccomp_notif_resp > sizeof(struct seccomp_notif_resp))
