@@ -96,11 +96,24 @@ def check_socket(directory: Path, tenant: str) -> None:
             connection.settimeout(LIMIT_S)
             connection.connect(str(path))
     except FileNotFoundError as error:
-        if (directory / CONTROL).exists():
+        if _is_served(directory / CONTROL):
             raise no_tenant(directory, tenant, (file.stem for file in directory.glob("*.sock"))) from None
         raise unreachable(path, error, denied=TENANT_DENIED) from None
     except OSError as error:
         raise unreachable(path, error, denied=TENANT_DENIED) from None
+
+
+def _is_served(path: Path) -> bool:
+    """Does a broker listen? Its socket stays behind when it is killed; who may not connect knows that it is there."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(LIMIT_S)
+            connection.connect(str(path))
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def become_program(command: Sequence[str], env: Mapping[str, str]) -> NoReturn:

@@ -12,7 +12,7 @@ from vgpumgr.cli.session import Output, OutputOption, begin
 from vgpumgr.cli.show import show
 from vgpumgr.cli.units import parse_uuid
 
-slices = typer.Typer(help="Move a slice whose VM does not run to another host.", no_args_is_help=True)
+slices = typer.Typer(help="Move the slice of a stopped VM to another host.", no_args_is_help=True)
 
 SliceArgument = Annotated[str, typer.Argument(metavar="UUID")]
 

@@ -36,7 +36,7 @@ def attach(
     wanted = parse_uuid(slice_id, "slice")
     claim = session.client.slice(wanted)
     if claim.state in ("releasing", "lost"):
-        why = "was lost with its host" if claim.state == "lost" else "is being given back"
+        why = "was lost with its host, or moved to another one" if claim.state == "lost" else "is being given back"
         raise ClaimMismatchError(f"slice {wanted} {why}; claim another with `vgpumgr create slice`")
     with open_domain(domain, connect, libvirt=session.libvirt) as opened:
         if claim.vm_uuid not in (None, opened.uuid):

@@ -57,7 +57,8 @@ def parse_uuid(text: str, what: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        todo = f"`vgpumgr get {what}s` lists them"
+        kind = "slices" if what == "claim" else f"{what}s"
+        todo = f"`vgpumgr get {kind}` lists them"
         if what == "VM":
             name = text[:80] if _DOMAIN.fullmatch(text) else "DOMAIN"
             todo = f"give the VM's UUID; `virsh domuuid {name}` prints it"
