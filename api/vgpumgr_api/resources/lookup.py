@@ -189,7 +189,12 @@ def of_account(session: Session, actor: Actor, name: str) -> ColumnElement[bool]
 def refuse_duplicate(session: Session, column: InstrumentedAttribute[str], name: str, *, kind: str) -> None:
     """Raises Refusal(OBJECT_EXISTS) if `name` is taken; the column's UNIQUE catches who comes at the same time."""
     if session.scalar(select(column).where(column == name)) is not None:
-        raise Refusal(Code.OBJECT_EXISTS, f"{kind} {name} exists already; choose another name")
+        raise taken("$.name", f"{kind} {name} exists already; choose another name")
+
+
+def taken(field: str, detail: str) -> Refusal:
+    """Returns the refusal of a value that another object has; `field` is where the body names it."""
+    return Refusal(Code.OBJECT_EXISTS, detail, reasons=(Reason(code=Code.OBJECT_EXISTS, detail=detail, field=field),))
 
 
 def remove(

@@ -296,8 +296,10 @@ def test_no_secret_is_stored(world: World) -> None:
 def test_a_name_is_taken_once_and_a_project_has_no_projects(world: World) -> None:
     world.tenant("acme")
     world.tenant("lab", account="acme")
-    with refused(Code.OBJECT_EXISTS):
+    with refused(Code.OBJECT_EXISTS) as caught:
         world.tenant("acme")
+    assert caught.refusal is not None
+    assert [reason.field for reason in caught.refusal.reasons] == ["$.name"]
     with refused(Code.OBJECT_UNKNOWN):
         world.tenant("x", account="nobody")
     with refused(Code.FIELD_INVALID):
