@@ -18,6 +18,16 @@ TIMESLICE_US_MIN, TIMESLICE_US_MAX = 100, ranges.TIMESLICE_US_MAX
 """Of what an operator may set; the kernel takes shorter ones, too."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="a DNS label")]
+ExternalId = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=255,
+        # Characters that nobody sees would make two ids look alike, and those that turn text around would hide one.
+        pattern=r"^[^\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*$",
+        description="what another system calls a tenant: printable characters",
+    ),
+]
 HostRef = Annotated[
     str, Field(pattern=r"^[0-9A-Za-z]([0-9A-Za-z-]{0,61}[0-9A-Za-z])?$", description="UUID or name of a host")
 ]

@@ -4,8 +4,8 @@
 What hosts report is apart, in `observations`, with one exception: a GPU's inventory stands beside what claims use
 of it, so that the database itself can refuse to grant more than there is.
 
-Rows are locked in this order: host's report, account's quota, project's quota, GPU, slice, its progress, what is held,
-host, operation; within a kind by id.
+Rows are locked in this order: host's report, account's quota, project's quota, tenant, GPU, slice, its progress, what
+is held, host, operation; within a kind by id.
 """
 
 from datetime import datetime
@@ -44,17 +44,35 @@ class Installation(Base):
     created_at: Mapped[datetime]
 
 
+_EXTERNAL_ID_GIVEN = text("external_id IS NOT NULL")
+
+
 class Tenant(Base):
-    """An account, or with `account_id` a project of it."""
+    """An account, or with `account_id` a project of it. `external_id`: what another system calls it.
+
+    The index of that is partial because PostgreSQL then does not take the column for a key: a change of it does not
+    wait for claims of the tenant, whose slices refer to its row, and no claim waits for the change.
+    """
 
     __tablename__ = "tenants"
-    __table_args__ = (CheckConstraint("account_id <> id", name="not_its_own_account"),)
+    __table_args__ = (
+        CheckConstraint("account_id <> id", name="not_its_own_account"),
+        CheckConstraint("length(external_id) BETWEEN 1 AND 255", name="external_id"),
+        Index(
+            "ix_tenants_external_id",
+            "external_id",
+            unique=True,
+            postgresql_where=_EXTERNAL_ID_GIVEN,
+            sqlite_where=_EXTERNAL_ID_GIVEN,
+        ),
+    )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(63), unique=True)
     account_id: Mapped[UUID | None] = mapped_column(ForeignKey("tenants.id"), index=True)
     generation: Mapped[int]
     created_at: Mapped[datetime]
+    external_id: Mapped[str | None] = mapped_column(String(255))
 
 
 class Quota(Base):

@@ -6,7 +6,17 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from vgpumgr.wire.common import CardName, HostRef, LabelKey, LabelValue, MdevTypeId, Name, PciAddress, PciIds
+from vgpumgr.wire.common import (
+    CardName,
+    ExternalId,
+    HostRef,
+    LabelKey,
+    LabelValue,
+    MdevTypeId,
+    Name,
+    PciAddress,
+    PciIds,
+)
 from vgpumgr.wire.events import ABOUT, Kind
 from vgpumgr.wire.resources.tokens import SCOPED, Scope
 from vgpumgr.wire.selector import SELECTOR_MAX, Selector
@@ -14,6 +24,7 @@ from vgpumgr.wire.selector import SELECTOR_MAX, Selector
 _ENDS = "a letter or digit first and last"
 _SAID: Sequence[tuple[Any, str]] = (
     (Name, "not a name: 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"),
+    (ExternalId, "not an external id: 1 to 255 printable characters, neither control characters nor invisible ones"),
     (HostRef, "neither a UUID nor a name: 1 to 63 letters, digits and '-', '-' not first or last"),
     (PciAddress, "not a PCI address as in 0000:03:00.0"),
     (PciIds, "not vendor and device of a PCI function as in 10de:2330"),

@@ -72,7 +72,7 @@ class ReadRequest(Request):
 @dataclass(frozen=True)
 class Extent:
     """The most that a valid body has. `values`: members and elements, of all its objects and arrays; `text`: characters
-    of strings that may hold marks of JSON, as others' patterns do not let them.
+    of strings that may hold marks of JSON, which are those that say their length; others' patterns do not let them.
     """
 
     values: int = 0
@@ -155,7 +155,7 @@ def _extent(schema: Mapping[str, Any], known: Mapping[str, Any]) -> Extent:
             return _extent(member, known).times(schema["maxProperties"])
         case "array":
             return _extent(schema["items"], known).times(schema["maxItems"])
-        case "string" if not schema.keys() & {"pattern", "format", "enum", "const"}:
+        case "string" if "maxLength" in schema or not schema.keys() & {"pattern", "format", "enum", "const"}:
             return Extent(text=schema["maxLength"])
     return Extent()
 

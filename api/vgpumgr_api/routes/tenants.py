@@ -5,8 +5,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from vgpumgr.wire.common import Name, Page
-from vgpumgr.wire.resources import Tenant, TenantCreate, TenantKind
+from vgpumgr.wire.common import ExternalId, Name, Page
+from vgpumgr.wire.resources import Tenant, TenantCreate, TenantKind, TenantPatch
 from vgpumgr_api.edge.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
 from vgpumgr_api.edge.expired import despite_expired
 from vgpumgr_api.edge.strict import Route
@@ -21,9 +21,10 @@ def list_tenants(
     page: PageDep,
     kind: TenantKind | None = None,
     account: Annotated[Name | None, Query(description="this account and its projects")] = None,
+    external_id: Annotated[ExternalId | None, Query(description="the one that another system calls that")] = None,
 ) -> Page[Tenant]:
     """The tenants that the caller may see, by name."""
-    return call.read(tenants.list_tenants, page, kind=kind, account=account)
+    return call.read(tenants.list_tenants, page, kind=kind, account=account, external_id=external_id)
 
 
 @router.post(
@@ -41,6 +42,14 @@ def create_tenant(call: TrialDep, wanted: TenantCreate, idempotency_key: Idempot
 def get_tenant(call: CallDep, name: Name) -> Tenant:
     """One tenant."""
     tenant = call.read(tenants.get_tenant, name)
+    call.tag(tenant.id, tenant.generation)
+    return tenant
+
+
+@router.patch("/{name}")
+def patch_tenant(call: TrialDep, name: Name, patch: TenantPatch, if_match: IfMatch) -> Tenant:
+    """Sets, changes or removes the external id. Needs If-Match."""
+    tenant = call.write(tenants.patch_tenant, name, patch, if_match=if_match)
     call.tag(tenant.id, tenant.generation)
     return tenant
 

@@ -8,17 +8,18 @@ from sqlalchemy.orm import Session, aliased
 
 from vgpumgr.wire.common import Page
 from vgpumgr.wire.problem import Code, Reason
-from vgpumgr.wire.resources import Tenant, TenantCreate, TenantKind
-from vgpumgr_api.actors import Actor, reachable_tenants, require_operator, require_tenant
+from vgpumgr.wire.resources import Tenant, TenantCreate, TenantKind, TenantPatch
+from vgpumgr_api.actors import Actor, reachable_tenants, require_operator, require_tenant, unknown
 from vgpumgr_api.db import models
 from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.db.reservations import Reservation
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.events import events
-from vgpumgr_api.resources.generations import IfMatch, refuse_other
+from vgpumgr_api.resources.generations import IfMatch, refuse_other, require_match
 from vgpumgr_api.resources.in_use import refuse_projects, refuse_reservations, refuse_slices
-from vgpumgr_api.resources.lookup import named_by, of_account, refuse_duplicate, remove, tenant_named
+from vgpumgr_api.resources.lookup import named_by, of_account, refuse_duplicate, remove, taken, tenant_named
 from vgpumgr_api.resources.paging import PageRequest, fetch
+from vgpumgr_api.resources.patching import changes_of
 from vgpumgr_api.tenancy.enforcement import TIMESLICE_US_DEFAULT
 
 _ACCOUNT = aliased(models.Tenant)
@@ -31,6 +32,7 @@ def list_tenants(
     *,
     kind: TenantKind | None = None,
     account: str | None = None,
+    external_id: str | None = None,
 ) -> Page[Tenant]:
     """Returns the tenants that `actor` reaches, by name. `account`: it and its projects."""
     statement = (
@@ -43,6 +45,8 @@ def list_tenants(
         statement = statement.where(is_account if kind is TenantKind.ACCOUNT else ~is_account)
     if account is not None:
         statement = statement.where(of_account(session, actor, account))
+    if external_id is not None:
+        statement = statement.where(models.Tenant.external_id == external_id)
     rows, token = fetch(session, statement, kind="tenants", keys=[models.Tenant.name], page=page)
     return Page(items=[_tenant(row[0], row[1]) for row in rows], next_page_token=token)
 
@@ -62,12 +66,14 @@ def create_tenant(session: Session, actor: Actor, request: TenantCreate) -> Tena
         low, high = _timeslices(session, account)
         timeslice_us = min(max(timeslice_us, low), high)
     refuse_duplicate(session, models.Tenant.name, request.name, kind="tenant")
+    _refuse_taken(session, request.external_id)
     tenant = models.Tenant(
         id=uuid4(),
         name=request.name,
         account_id=account.id if account else None,
         generation=1,
         created_at=now(session),
+        external_id=request.external_id,
     )
     session.add(tenant)
     session.flush()
@@ -84,7 +90,10 @@ def create_tenant(session: Session, actor: Actor, request: TenantCreate) -> Tena
             generation=1,
         )
     )
-    events.record(session, actor, "tenant.created", tenant.name, tenant=tenant, generation=tenant.generation)
+    said = {} if tenant.external_id is None else {"external_id": tenant.external_id}
+    events.record(
+        session, actor, "tenant.created", tenant.name, tenant=tenant, generation=tenant.generation, detail=said
+    )
     session.flush()
     return _tenant(tenant, request.account)
 
@@ -96,12 +105,33 @@ def get_tenant(session: Session, actor: Actor, name: str) -> Tenant:
     return _tenant(tenant, _account_name(session, tenant))
 
 
+def patch_tenant(session: Session, actor: Actor, name: str, patch: TenantPatch, *, if_match: IfMatch) -> Tenant:
+    """Sets, changes or removes what another system calls a tenant. Operators only."""
+    require_operator(actor)
+    changes = changes_of(patch, removable=("external_id",))
+    tenant = _locked(session, tenant_named(session, name))
+    require_match(session, if_match, tenant.id, tenant.generation)
+    before = tenant.external_id
+    wanted = changes.get("external_id", before)
+    if wanted != before:
+        _refuse_taken(session, wanted)
+        tenant.external_id = wanted
+        tenant.generation += 1
+        detail = {"external_id": {"from": before, "to": wanted}}
+        events.record(
+            session, actor, "tenant.changed", tenant.name, tenant=tenant, generation=tenant.generation, detail=detail
+        )
+        session.flush()
+    return _tenant(tenant, _account_name(session, tenant))
+
+
 def delete_tenant(session: Session, actor: Actor, name: str, *, if_match: IfMatch) -> None:
     """Removes a tenant that has neither slices nor projects, and its quota and tokens. Operators only."""
     require_operator(actor)
     tenant = tenant_named(session, name)
     # Claims change this row first: none comes between the check and the end of this transaction.
     session.scalars(select(models.Quota.tenant_id).where(models.Quota.tenant_id == tenant.id).with_for_update()).all()
+    tenant = _locked(session, tenant)
     refuse_other(session, if_match, tenant.id, tenant.generation)
     refuse_projects(session, tenant)
     refuse_slices(
@@ -113,6 +143,25 @@ def delete_tenant(session: Session, actor: Actor, name: str, *, if_match: IfMatc
     refuse_reservations(session, Reservation.tenant_id == tenant.id, why=f"{name} still has reservations; delete those")
     remove(session, models.Tenant, tenant.id, kind="tenant", name=name)
     events.record(session, actor, "tenant.deleted", tenant.name, tenant=tenant)
+
+
+def _locked(session: Session, tenant: models.Tenant) -> models.Tenant:
+    """Returns a tenant as it is now, and holds it until the commit. OBJECT_UNKNOWN: it was deleted since it was found.
+
+    Claims do not wait for that: their slices may refer to the row meanwhile.
+    """
+    found = session.get(models.Tenant, tenant.id, populate_existing=True, with_for_update={"key_share": True})
+    if found is None:
+        raise unknown("tenant", tenant.name)
+    return found
+
+
+def _refuse_taken(session: Session, external_id: str | None) -> None:
+    """Raises Refusal(OBJECT_EXISTS) if another tenant is called so; the index catches who comes at the same time."""
+    owner = external_id and session.scalar(select(models.Tenant.name).where(models.Tenant.external_id == external_id))
+    if owner:
+        detail = f"{external_id!r} is the external id of tenant {owner} already; choose another, or remove it there"
+        raise taken("$.external_id", detail)
 
 
 def _timeslices(session: Session, account: models.Tenant) -> tuple[int, int]:
@@ -138,4 +187,5 @@ def _tenant(tenant: models.Tenant, account: str | None) -> Tenant:
         account=account,
         generation=tenant.generation,
         created_at=tenant.created_at,
+        external_id=tenant.external_id,
     )

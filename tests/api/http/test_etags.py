@@ -34,6 +34,7 @@ def made_anew(cloud: Cloud, kind: str) -> tuple[str, str, str]:
 
 CHANGES: list[tuple[str, str, Any]] = [
     ("tenants", "DELETE", None),
+    ("tenants", "PATCH", {"external_id": "red_prod"}),
     ("quotas", "PATCH", {"slices": 1}),
     ("profiles", "DELETE", None),
     ("hosts", "DELETE", None),

@@ -58,6 +58,8 @@ def full(cloud: Cloud) -> Cloud:
     cloud.profile("strict", 100, mode="strict")
     one = cloud.host("one", gpus=[GPU, OTHER_GPU])
     cloud.host("two")
+    cloud.operator.patch("/v1/tenants/acme", {"external_id": "acme_prod"})
+    cloud.operator.patch("/v1/tenants/blue", {"external_id": "Blau & Söhne"})
     cloud.operator.post("/v1/hosts", {"name": "new"})
     cloud.host("dead")
     etag = cloud.operator("GET", "/v1/hosts/dead").headers["etag"]
@@ -88,6 +90,9 @@ def filters(cloud: Cloud) -> dict[str, dict[str, Filter]]:
         "/v1/tenants": {
             "kind": member("kind", "account", "project"),
             "account": Filter(lambda item: accounts[item["name"]], {"acme": "acme", "other": "other"}),
+            "external_id": Filter(
+                lambda item: item["external_id"], {"acme_prod": "acme_prod", "Blau+%26+S%C3%B6hne": "Blau & Söhne"}
+            ),
         },
         "/v1/quotas": {"account": Filter(lambda item: accounts[item["tenant"]], {"acme": "acme", "other": "other"})},
         "/v1/profiles": {"mode": member("mode", "strict", "fair")},
@@ -179,6 +184,9 @@ WRONG = [
     ("/v1/gpus?selector=", "query.selector"),
     ("/v1/gpus?host_state=gone", "query.host_state"),
     ("/v1/tenants?kind=team", "query.kind"),
+    ("/v1/tenants?external_id=", "query.external_id"),
+    ("/v1/tenants?external_id=a%0A", "query.external_id"),
+    ("/v1/tenants?external_id=" + "a" * 256, "query.external_id"),
     ("/v1/profiles?mode=", "query.mode"),
     ("/v1/slices?gpu_id=1", "query.gpu_id"),
     ("/v1/operations?kind=drain", "query.kind"),

@@ -147,7 +147,7 @@ def test_if_match_is_required_where_nothing_is_done_without_it(app: FastAPI) -> 
                 if each["name"] == "If-Match":
                     needed[operation["operationId"]] = (each["required"], "anyOf" in each["schema"])
     assert needed == {name: (True, False) if "generation.required" in codes[name] else (False, True) for name in needed}
-    assert len([name for name, (required, _) in needed.items() if required]) == 11
+    assert len([name for name, (required, _) in needed.items() if required]) == 12
 
 
 def test_headers_of_requests_have_the_form_that_is_enforced(app: FastAPI) -> None:

@@ -128,6 +128,9 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", "/v1/tenants"): people("/v1/tenants"),
     ("POST", "/v1/tenants"): operators("/v1/tenants", Code.OBJECT_EXISTS, body=lambda: {"name": "web"}),
     ("GET", "/v1/tenants/{name}"): owners("/v1/tenants/web"),
+    ("PATCH", "/v1/tenants/{name}"): operators(
+        "/v1/tenants/web", Code.GENERATION_STALE, headers=STALE, body=lambda: {"external_id": "web_prod"}
+    ),
     ("DELETE", "/v1/tenants/{name}"): operators("/v1/tenants/web", Code.GENERATION_STALE, headers=STALE),
     ("GET", "/v1/quotas"): people("/v1/quotas"),
     ("GET", "/v1/quotas/{tenant}"): owners("/v1/quotas/web"),

@@ -32,6 +32,7 @@ from vgpumgr.wire.resources import (
     QuotaPatch,
     SliceCreate,
     TenantCreate,
+    TenantPatch,
     TokenCreate,
     TokenRole,
 )
@@ -54,6 +55,7 @@ Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 OPERATORS_ONLY: list[Call] = [
     (tenants.create_tenant, (TenantCreate(name="new"),), {}),
+    (tenants.patch_tenant, ("acme", TenantPatch(external_id="x")), {"if_match": 1}),
     (tenants.delete_tenant, ("acme",), {"if_match": None}),
     (quotas.patch_quota, ("acme", QuotaPatch(slices=1)), {"if_match": 1}),
     (profiles.create_profile, (ProfileCreate(name="new", share_permille=1, mem_bytes=1),), {}),

@@ -98,6 +98,7 @@ CHANGED = (
     "UPDATE slice_observations SET executor_state = 'failed', executor_restarts = 3, executor_reason = 'x'",
     "UPDATE slice_progress SET state = 'failed', reason = 'device', detail = 'gone'",
     "UPDATE quotas SET scaled_used = 1",
+    "UPDATE tenants SET external_id = 'acme_prod'",
 )
 CREDENTIALS = {"0003": "n", "0002": "lm", "0001": "k"}
 """Those that go where the release knows neither their role nor their scopes."""

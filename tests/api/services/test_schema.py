@@ -129,6 +129,8 @@ def test_an_older_database_is_refused(empty: Database, monkeypatch: pytest.Monke
         "DELETE FROM hosts",
         "DELETE FROM tenants",
         "UPDATE tenants SET name = 'same'",
+        "UPDATE tenants SET external_id = 'same'",
+        "UPDATE tenants SET external_id = '' WHERE name = 'acme'",
         "UPDATE tokens SET tenant_id = NULL, role = 'tenant'",
     ],
 )

@@ -24,7 +24,7 @@ from vgpumgr.wire.resources.slices import (
     SliceTie,
     Tie,
 )
-from vgpumgr.wire.resources.tenants import Tenant, TenantCreate, TenantKind
+from vgpumgr.wire.resources.tenants import Tenant, TenantCreate, TenantKind, TenantPatch
 from vgpumgr.wire.resources.tokens import SCOPED, Scope, Token, TokenCreate, TokenCreated, TokenRole
 from vgpumgr.wire.resources.usage import Usage
 
@@ -66,6 +66,7 @@ __all__ = [
     "Tenant",
     "TenantCreate",
     "TenantKind",
+    "TenantPatch",
     "Tie",
     "Token",
     "TokenCreate",

@@ -4,7 +4,7 @@
 from enum import StrEnum
 from uuid import UUID
 
-from vgpumgr.wire.common import Answer, Generation, Instant, Name, Request
+from vgpumgr.wire.common import Answer, ExternalId, Generation, Instant, Name, Request
 
 
 class TenantKind(StrEnum):
@@ -15,14 +15,28 @@ class TenantKind(StrEnum):
 
 
 class TenantCreate(Request):
-    """A tenant without `account` is an account, one with it a project of that account. Made with a zero quota."""
+    """A tenant without `account` is an account, one with it a project of that account. Made with a zero quota.
+
+    `external_id`: what the system calls it that has it made; no two tenants have the same.
+    """
 
     name: Name
     account: Name | None = None
+    external_id: ExternalId | None = None
+
+
+class TenantPatch(Request):
+    """A merge patch. `external_id`: null removes it."""
+
+    external_id: ExternalId | None = None
 
 
 class Tenant(Answer):
-    """An owner of quota. `name` is unique and never changes: the kernel schedules by it."""
+    """An owner of quota. `name` is unique and never changes: the kernel schedules by it.
+
+    `external_id`: what another system calls it, such as a project's id or a name that is no DNS label; null if none
+    was given. It is unique, may change, and is compared character by character.
+    """
 
     id: UUID
     name: Name
@@ -30,3 +44,4 @@ class Tenant(Answer):
     account: Name | None
     generation: Generation
     created_at: Instant
+    external_id: str | None = None

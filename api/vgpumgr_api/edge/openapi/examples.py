@@ -35,6 +35,7 @@ VALUES: dict[str, Any] = {
     "epoch": "e90c0000-0000-4000-8000-000000000001",
     "expires_at": LATER,
     "expires_in_s": 7200,
+    "external_id": "acme_prod",
     "from_host": "gpu-b",
     "gpu": "0000:00:10.0",
     "host": HOST,
