@@ -10,7 +10,7 @@ from uuid import UUID
 import typer
 
 from vgpumgr.cli.kinds import checked_name, kind_of
-from vgpumgr.cli.make import request
+from vgpumgr.cli.make import ExternalIdOption, request
 from vgpumgr.cli.patience import patiently
 from vgpumgr.cli.session import Output, OutputOption, Session, begin
 from vgpumgr.cli.show import show
@@ -21,7 +21,7 @@ from vgpumgr.sizes import parse_size
 if TYPE_CHECKING:
     from vgpumgr.client import Client
 
-change = typer.Typer(help="Change quotas, hosts and GPUs.", no_args_is_help=True)
+change = typer.Typer(help="Change tenants, quotas, hosts and GPUs.", no_args_is_help=True)
 
 GenerationOption = Annotated[
     int | None, typer.Option(min=0, metavar="N", help="only if it still has this generation; else the present one")
@@ -66,6 +66,29 @@ class DeletableKind(StrEnum):
     SLICE = "slice"
     RESERVATION = "reservation"
     TOKEN = "token"
+
+
+@change.command("tenant")
+def set_tenant(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    external_id: ExternalIdOption = None,
+    no_external_id: Annotated[bool, typer.Option("--no-external-id", help="take its external id away")] = False,
+    if_generation: GenerationOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Change what another system calls a tenant. Its name stays."""
+    from vgpumgr.wire.resources import TenantPatch
+
+    session = begin(context, output)
+    checked_name(name, "tenant")
+    if no_external_id and external_id is not None:
+        raise ArgumentError("--external-id sets one and --no-external-id takes it away; give one of them")
+    patch = TenantPatch(external_id=None) if no_external_id else request(TenantPatch, external_id=external_id)
+    if not patch.model_fields_set:
+        raise ArgumentError("nothing to set: give --external-id or --no-external-id")
+    seen = session.client.tenant(name).etag if if_generation is None else if_generation
+    show(session, kind_of("tenant"), [session.client.patch_tenant(name, patch, if_match=seen)], single=True)
 
 
 @change.command("quota")

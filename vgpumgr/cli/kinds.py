@@ -78,7 +78,8 @@ def permille(value: int | None) -> str:
 
 
 def _tenant(tenant: "Tenant") -> tuple[str, ...]:
-    return tenant.name, tenant.kind, tenant.account or "-", moment(tenant.created_at)
+    external_id = "-" if tenant.external_id is None else tenant.external_id
+    return tenant.name, tenant.kind, tenant.account or "-", external_id, moment(tenant.created_at)
 
 
 def _quota(quota: "Quota") -> tuple[str, ...]:
@@ -244,12 +245,14 @@ KINDS = (
     Kind(
         singular="tenant",
         plural="tenants",
-        header=("NAME", "KIND", "ACCOUNT", "CREATED"),
+        header=("NAME", "KIND", "ACCOUNT", "EXTERNAL ID", "CREATED"),
         row=_tenant,
         name=lambda tenant: str(tenant.name),
-        listed=lambda client, filters: client.tenants(account=filters.get("account")),
+        listed=lambda client, filters: client.tenants(
+            account=filters.get("account"), external_id=filters.get("external_id")
+        ),
         found=lambda client, name: client.tenant(checked_name(name, "tenant")),
-        filters=("account",),
+        filters=("account", "external_id"),
     ),
     Kind(
         singular="quota",

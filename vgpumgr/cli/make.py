@@ -14,7 +14,7 @@ from vgpumgr.cli.kinds import kind_of
 from vgpumgr.cli.option_names import option_of
 from vgpumgr.cli.session import Output, OutputOption, Session, begin, dumped
 from vgpumgr.cli.show import show
-from vgpumgr.cli.units import NO_LABEL, parse_selector, parse_tie
+from vgpumgr.cli.units import NO_EXTERNAL_ID, NO_LABEL, parse_selector, parse_tie
 from vgpumgr.durations import parse_duration
 from vgpumgr.errors import ArgumentError, OutputError
 from vgpumgr.sizes import parse_size
@@ -35,6 +35,9 @@ AffinityOption = Annotated[
     str | None, typer.Option(metavar=TIE, help="together with the tenant's others of that key; LEVEL: host or gpu")
 ]
 AntiAffinityOption = Annotated[str | None, typer.Option(metavar=TIE, help="never together with those")]
+ExternalIdOption = Annotated[
+    str | None, typer.Option(metavar="ID", help="what another system calls it, like acme_prod")
+]
 SecretFileOption = Annotated[
     str | None, typer.Option("--token-file", metavar="FILE", help="write the token there, readable by you only")
 ]
@@ -109,6 +112,8 @@ def refused(error: "ValidationError", *, called: "Callable[[Location], str] | No
     elif labels := {"labels", "selector"} & {*location}:
         location = location[: location.index(labels.pop()) + 1]
         what = f"at most {first['ctx']['max_length']} labels" if first["type"] == "too_long" else NO_LABEL
+    elif "external_id" in location:
+        what = NO_EXTERNAL_ID
     elif first["type"] == "string_pattern_mismatch":
         what = "no name: a name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
     else:
@@ -135,13 +140,14 @@ def create_tenant(
     context: typer.Context,
     name: NameArgument,
     account: Annotated[str | None, typer.Option(help="make it a project of this account")] = None,
+    external_id: ExternalIdOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Make an account, or a project of one. Its quota is zero until `set quota`."""
     from vgpumgr.wire.resources import TenantCreate
 
     session = begin(context, output)
-    made = session.client.create_tenant(request(TenantCreate, name=name, account=account))
+    made = session.client.create_tenant(request(TenantCreate, name=name, account=account, external_id=external_id))
     show(session, kind_of("tenant"), [made], single=True)
 
 

@@ -36,6 +36,9 @@ def get(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="only this one")] = None,
     tenant: Annotated[str | None, typer.Option(help="slices, reservations, events or audit of this tenant")] = None,
     account: Annotated[str | None, typer.Option(help="tenants or quotas: this account and its projects")] = None,
+    external_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="the tenant that another system calls that")
+    ] = None,
     host: Annotated[str | None, typer.Option(help="slices or gpus of this host")] = None,
     vm: Annotated[str | None, typer.Option(metavar="UUID", help="slices of this VM")] = None,
     profile: Annotated[str | None, typer.Option(help="slices or reservations of this profile")] = None,
@@ -75,6 +78,7 @@ def get(
     given |= {"action": action, "object": object_name, "since": since, "until": until, "about": about, "watch": watch}
     given |= {"account": account, "profile": profile, "mode": mode, "role": role, "subject": subject}
     given |= {"selector": selector, "target": target, "unconfirmed": unconfirmed, "request_id": request_id}
+    given |= {"external_id": external_id}
     filters = chosen(session, wanted, given, one=name is not None)
     if name is not None:
         show(session, wanted, [wanted.found(session.client, name)], single=True)

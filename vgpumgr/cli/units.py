@@ -10,6 +10,7 @@ from vgpumgr.durations import is_duration, parse_duration
 from vgpumgr.errors import ArgumentError
 
 _DOMAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}", re.ASCII)
+NO_EXTERNAL_ID = "no external id: it has 1 to 255 printable characters"
 NO_LABEL = "no label: keys are of a-z, 0-9 and ._/-, values of letters, digits and ._-, no more than 63 of each"
 
 

@@ -5,14 +5,16 @@ from collections.abc import Iterator
 
 from vgpumgr.client.calls import Calls, trial
 from vgpumgr.client.transport import Match, segment
-from vgpumgr.wire.resources import Profile, ProfileCreate, Quota, QuotaPatch, Tenant, TenantCreate
+from vgpumgr.wire.resources import Profile, ProfileCreate, Quota, QuotaPatch, Tenant, TenantCreate, TenantPatch
 
 
 class TenantCalls(Calls):
     """Part of Client."""
 
-    def tenants(self, *, kind: str | None = None, account: str | None = None) -> Iterator[Tenant]:
-        return self._pages("/v1/tenants", Tenant, kind=kind, account=account)
+    def tenants(
+        self, *, kind: str | None = None, account: str | None = None, external_id: str | None = None
+    ) -> Iterator[Tenant]:
+        return self._pages("/v1/tenants", Tenant, kind=kind, account=account, external_id=external_id)
 
     def tenant(self, name: str) -> Tenant:
         return self._get(f"/v1/tenants/{segment(name)}", Tenant)
@@ -21,6 +23,9 @@ class TenantCalls(Calls):
         self, tenant: TenantCreate, *, idempotency_key: str | None = None, validate_only: bool = False
     ) -> Tenant:
         return self._post("/v1/tenants", Tenant, tenant, idempotency_key=idempotency_key, params=trial(validate_only))
+
+    def patch_tenant(self, name: str, patch: TenantPatch, *, if_match: Match, validate_only: bool = False) -> Tenant:
+        return self._patch(f"/v1/tenants/{segment(name)}", Tenant, patch, if_match, validate_only=validate_only)
 
     def delete_tenant(self, name: str, *, if_match: Match | None = None, validate_only: bool = False) -> None:
         self._delete(f"/v1/tenants/{segment(name)}", if_match, validate_only=validate_only)

@@ -205,7 +205,19 @@ class FakeApi:
 
     def listed(self, kind: str, query: dict[str, str]) -> httpx2.Response:
         items = self.lists[kind]
-        for option in ("tenant", "host", "vm_uuid", "state", "actor", "kind", "target", "account", "mode", "role"):
+        for option in (
+            "tenant",
+            "host",
+            "vm_uuid",
+            "state",
+            "actor",
+            "kind",
+            "target",
+            "account",
+            "mode",
+            "role",
+            "external_id",
+        ):
             if option in query:
                 items = [item for item in items if str(getattr(item, option)) == query[option]]
         if kind == "events":
@@ -243,7 +255,8 @@ class FakeApi:
         if any(self.name_of(kind, item) == body.get("name") for item in self.lists[kind]):
             raise RefusedError(Code.OBJECT_EXISTS, f"{body['name']} exists; choose another name")
         if kind == "tenants":
-            parent = resources.TenantCreate.model_validate(body).account
+            create_tenant = resources.TenantCreate.model_validate(body)
+            parent = create_tenant.account
             made = resources.Tenant(
                 id=id_of(1, 9),
                 name=body["name"],
@@ -251,6 +264,7 @@ class FakeApi:
                 account=parent,
                 generation=1,
                 created_at=MADE,
+                external_id=create_tenant.external_id,
             )
         elif kind == "profiles":
             wanted = resources.ProfileCreate.model_validate(body)

@@ -158,12 +158,20 @@ def contents() -> dict[str, list[Any]]:
     """Return every list that the API answers, by its name in paths."""
     return {
         "tenants": [
-            resources.Tenant(id=id_of(1, n), name=name, kind=kind, account=account, generation=1, created_at=MADE)
-            for n, (name, kind, account) in enumerate(
+            resources.Tenant(
+                id=id_of(1, n),
+                name=name,
+                kind=kind,
+                account=account,
+                generation=1,
+                created_at=MADE,
+                external_id=external_id,
+            )
+            for n, (name, kind, account, external_id) in enumerate(
                 [
-                    ("acme", resources.TenantKind.ACCOUNT, None),
-                    ("blue", resources.TenantKind.PROJECT, "acme"),
-                    ("green", resources.TenantKind.PROJECT, "acme"),
+                    ("acme", resources.TenantKind.ACCOUNT, None, None),
+                    ("blue", resources.TenantKind.PROJECT, "acme", "acme_blue"),
+                    ("green", resources.TenantKind.PROJECT, "acme", None),
                 ]
             )
         ],

@@ -125,6 +125,24 @@ def test_a_tenants_token_sees_its_own_and_an_unknown_one_nothing(api_cli: Cli, c
     assert cli("get", "tenants").status == 5
 
 
+def test_a_tenant_goes_by_what_another_system_calls_it(api_cli: Cli) -> None:
+    cli = api_cli
+    done(cli("create", "tenant", "acme", "--external-id", "acme_prod"))
+    assert "external_id: acme_prod" in done(cli("describe", "tenant", "acme"))
+    assert done(cli("get", "tenants", "--external-id", "acme_prod", "-o", "name")) == "acme\n"
+    taken = cli("create", "tenant", "blue", "--external-id", "acme_prod")
+    assert taken.status == 4
+    assert taken.err.startswith("vgpumgr: object.exists: 'acme_prod' is the external id of tenant acme already; ")
+    done(cli("set", "tenant", "acme", "--external-id", "Projet n° 1"))
+    assert done(cli("get", "tenants", "--external-id", "acme_prod", "-o", "name")) == ""
+    assert done(cli("get", "tenants", "--external-id", "Projet n° 1", "-o", "name")) == "acme\n"
+    done(cli("set", "tenant", "acme", "--no-external-id"))
+    done(cli("create", "tenant", "blue", "--external-id", "acme_prod"))
+    for wrong in ("", "a\n", "x" * 256):
+        refused = cli("get", "tenants", "--external-id", wrong)
+        assert (refused.status, refused.err[:39]) == (2, "vgpumgr: field.invalid: --external-id: ")
+
+
 def test_refusals_are_in_the_words_of_the_command(api_cli: Cli, cloud: Cloud) -> None:
     cli = api_cli
     cloud.host("gpu-a").report()

@@ -34,6 +34,7 @@ def test_a_host_may_be_fenced_in_place_of_a_state_of_the_api() -> None:
     ("command", "query"),
     [
         ("tenants --account acme", {"account": "acme"}),
+        ("tenants --external-id team.a", {"external_id": "team.a"}),
         ("quotas --account acme", {"account": "acme"}),
         ("profiles --mode strict", {"mode": "strict"}),
         ("hosts --selector zone=a --selector rack=7", {"selector": "rack=7,zone=a"}),

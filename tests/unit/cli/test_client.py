@@ -38,6 +38,7 @@ from vgpumgr.wire.resources import (
     QuotaPatch,
     SliceCreate,
     TenantCreate,
+    TenantPatch,
     TokenCreate,
     TokenRole,
 )
@@ -82,6 +83,8 @@ CALLS: list[tuple[str, Callable[[Client], Any]]] = [
     ("GET /v1/tenants?page_size=1000", lambda c: next(c.tenants())),
     ("GET /v1/tenants/blue", lambda c: c.tenant("blue")),
     ("POST /v1/tenants", lambda c: c.create_tenant(TenantCreate(name="red"))),
+    ("GET /v1/tenants?page_size=1000&external_id=a+%26b", lambda c: [*c.tenants(external_id="a &b")]),
+    ("PATCH /v1/tenants/blue", lambda c: c.patch_tenant("blue", TenantPatch(external_id="x"), if_match=1)),
     ("DELETE /v1/tenants/blue", lambda c: c.delete_tenant("blue")),
     ("GET /v1/quotas?page_size=1000", lambda c: next(c.quotas())),
     ("GET /v1/quotas/blue", lambda c: c.quota("blue")),
