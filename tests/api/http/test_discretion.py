@@ -35,6 +35,7 @@ CLAIMS = {
     ("POST", "/v1/slices:explain"): lambda said: CLAIM | said,
     ("POST", "/v1/reservations"): lambda said: HELD | said,
 }
+MOVE = ("POST", "/v1/slices/{slice_id}:move")
 LISTS = {("GET", "/v1/slices"): ("host", "vm_uuid"), ("GET", "/v1/usage"): ("host",)}
 
 
@@ -156,6 +157,15 @@ def test_others_vms_ties_and_reservations_look_like_none(scene: Scene) -> None:
         assert told[0] == told[1], path
 
 
+def test_a_slice_finds_no_host_by_being_moved(scene: Scene) -> None:
+    held = scene.own.post("/v1/slices", CLAIM)
+    path = f"/v1/slices/{held['id']}:move"
+    for name in ("full", "cordoned", "fenced", "announced"):
+        told = [scene.told(scene.own, "POST", path, {"host": each}, [name, "invented"]) for each in (name, "invented")]
+        assert told[0] == told[1], name
+        assert json.loads(told[0][1])["code"] == Code.CAPACITY_NONE
+
+
 def _same(text: str) -> Any:
     """Without what each claim has of its own."""
     return json.loads(text, object_hook=lambda said: {key: said[key] for key in said if key != "id"})
@@ -214,5 +224,5 @@ def test_no_member_or_parameter_that_tells_is_missed_here(cloud: Cloud) -> None:
         named = {each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"} & TELLING
         if named:
             parameters[method, route] = tuple(sorted(named))
-    assert bodies == set(CLAIMS)
+    assert bodies == {*CLAIMS, MOVE}
     assert parameters == LISTS
