@@ -417,8 +417,8 @@ static void socket_ready(struct loop_watch *watch, uint32_t events)
 		loop_remove(loop_of(client), &client->socket);
 		return;
 	}
-	if (got > 0 && client->state == CLIENT_GREETING && message.op == VGPU_CLIENT_NATIVE && listener >= 0 &&
-	    message.version == VGPU_CONTROL_VERSION) {
+	if (got > 0 && client->state == CLIENT_GREETING && !client->native && message.op == VGPU_CLIENT_NATIVE &&
+	    listener >= 0 && message.version == VGPU_CONTROL_VERSION) {
 		client_greet_native(client, listener);
 		return;
 	}

@@ -2,7 +2,9 @@
 /* A client that is a native program: its launcher says so, and the supervisor takes it. */
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -86,6 +88,23 @@ static void listener_ready(struct loop_watch *watch, uint32_t events)
 	loop_arm(loop_of(client), &client->patience, loop_now_ns() + START_WITHIN_NS);
 }
 
+/*
+ * Its name is all that can be learned of a stranger's descriptor without asking what it leads to,
+ * which may answer as it likes, or never.  A file cannot have this name: it begins with "/".
+ */
+static bool is_listener(int fd)
+{
+	char path[32], name[64];
+	ssize_t length;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	length = readlink(path, name, sizeof(name) - 1);
+	if (length < 0)
+		return false;
+	name[length] = '\0';
+	return !strcmp(name, "anon_inode:seccomp notify");
+}
+
 void client_greet_native(struct client *client, int listener)
 {
 	client->listener = (struct loop_watch){ .fd = listener, .ready = listener_ready };
@@ -97,7 +116,7 @@ void client_greet_native(struct client *client, int listener)
 	if (!client_admit(client))
 		return;
 	client->native = true;
-	if (loop_add(loop_of(client), &client->listener, EPOLLIN))
+	if (!is_listener(listener) || loop_add(loop_of(client), &client->listener, EPOLLIN))
 		client_refuse(client, VGPU_REFUSED_MESSAGE, "its descriptor is no listener of seccomp");
 }
 

@@ -421,6 +421,6 @@ uint32_t tenant_process_count(const struct tenant *tenant)
 	uint32_t count = 0;
 
 	for (client = tenant->clients; client; client = client->next)
-		count += client->state != CLIENT_GREETING;
+		count += client->state != CLIENT_GREETING || client->native;
 	return count;
 }

@@ -29,7 +29,7 @@ void tenant_leave(struct tenant *tenant);
 
 struct tenant *tenant_find(const struct broker *broker, const char *name);
 
-/* How many children it has, those that start and end included. */
+/* How many children it has, those that start and end included, and launchers that were admitted. */
 uint32_t tenant_process_count(const struct tenant *tenant);
 
 /* A client or its supervisor is gone: one that is leaving is freed soon if that was all. */
