@@ -21,12 +21,10 @@ static struct loop *loop_of(const struct client *client)
 	return &client->tenant->broker->loop;
 }
 
-/* Is the gate closed for those that have no channels yet? */
-static bool begins_closed(const struct tenant *tenant)
+/* In leases it waits for the first one, though its tenant's gate may be open; a closed gate the supervisor knows. */
+static bool waits_for_lease(const struct tenant *tenant)
 {
-	if (firmware_shares(tenant->broker))
-		return !tenant->native.duty.open || tenant->native.asked;
-	return vgpu_arbiter_holder(&tenant->broker->arbiter) != &tenant->party;
+	return !firmware_shares(tenant->broker) && vgpu_arbiter_holder(&tenant->broker->arbiter) != &tenant->party;
 }
 
 static bool send_start(struct client *client)
@@ -37,7 +35,7 @@ static bool send_start(struct client *client)
 		.child = client->child,
 		.memory_bytes = tenant->settings.memory_bytes,
 		.timeslice_us = tenant->native.timeslice_us,
-		.status = begins_closed(tenant),
+		.status = waits_for_lease(tenant),
 	};
 
 	if (!supervisor_send(&tenant->supervisor, &message, &client->listener.fd, 1))
@@ -138,7 +136,10 @@ void client_works(struct client *client, bool works)
 	atomic_store(&client->page->dry_since_ns, now_ns);
 	atomic_store(&client->page->state, works ? VGPU_STREAM_BUSY : VGPU_STREAM_DRY);
 	vgpu_arbiter_stream_add(arbiter, &client->tenant->party, &client->stream, works, now_ns);
-	/* It began with its gate closed, whatever the tenant's is: with the lease at once, nobody opens that. */
-	if (works && vgpu_arbiter_holder(arbiter) == &client->tenant->party)
+	/*
+	 * It began with its gate closed, whatever the tenant's is: with the lease at once, nobody opens that.
+	 * A gate that the arbiter has closed, or is closing, opens with the tenant's next lease.
+	 */
+	if (works && vgpu_arbiter_holder(arbiter) == &client->tenant->party && !client->tenant->party.gate_closed)
 		supervisor_send(&client->tenant->supervisor, &thaw, NULL, 0);
 }

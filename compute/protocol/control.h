@@ -103,7 +103,7 @@ struct vgpu_supervisor_message {
 	uint64_t gate_ns;	/* of DONE, EXITED: what 99 of 100 closings of late took at most */
 	uint64_t native_bytes;	/* of DONE, EXITED: accelerator memory of native programs */
 	uint64_t timeslice_us;	/* of TIMESLICE, START_NATIVE */
-	int32_t status;	/* of EXITED: as waitpid() gives it; of WORKS: has it channels?  Of START_NATIVE: is its gate closed? */
+	int32_t status;	/* of EXITED: as waitpid() gives it; of WORKS: has it channels?  Of START_NATIVE: does it wait for a THAW? */
 	uint32_t enforced;	/* of DONE, EXITED: enum vgpu_enforced */
 	char reason[VGPU_REASON_BYTES];	/* of KILL, FAILED, EXITED; ends with NUL */
 };

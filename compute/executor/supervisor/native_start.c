@@ -258,8 +258,8 @@ static bool begin(struct vgpu_supervisor *s, struct vgpu_native *native, int lis
 	fine = enclose(s, native, reason) && prepare_fence(native, reason) &&
 	       (is_waiting(listener, &told) || refuse(reason, "its launcher has ended"));
 	if (fine) {
-		/* The gate is closed for it until the arbiter opens it for all. */
-		atomic_store(&native->page->closing, start->status ? 1 : 0);
+		/* The gate is closed for it until the arbiter opens it for all; it may have closed since it asked. */
+		atomic_store(&native->page->closing, start->status || s->gate.closed ? 1 : 0);
 		native->fence = fork_fence(s, native, listener);
 		native->fence_pidfd = native->fence > 0 ? pidfd_open(native->fence, 0) : -1;
 		fine = native->fence_pidfd >= 0 || refuse(reason, "its fence: %s", strerror(errno));

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real supervisor with its fences, whose broker is the test: requests that cross with what programs do."""
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.compute.broker_rig import receive
+from tests.compute.driver_rig import Gpu
+from tests.compute.executor_rig import BUILT, DONE, LIMIT_S, Message, Slice, run_slice
+from tests.compute.native_rig import PROGRAM, NativeProgram, make_native
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a fence looks into a program, which takes root")
+
+START_NATIVE, WORKS = 9, 11
+MIB = 1 << 20
+NUMBER = 7
+
+
+@pytest.fixture
+def tenant(gpu: Gpu) -> Iterator[Slice]:
+    make_native()
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        folder = Path(name)
+        loaded = ("env", *(f"{key}={value}" for key, value in gpu.environment.items()))
+        words = ("--nvidia", "0", "--gate-lock", str(folder / "gate.lock"), "--natives", str(folder / "natives"))
+        with run_slice(folder, *words, machine=loaded) as slice_:
+            yield slice_
+
+
+@contextmanager
+def announced(folder: Path, gpu: Gpu) -> Iterator[tuple[NativeProgram, int]]:
+    """A program whose launcher waits for its supervisor, and the descriptor by which the kernel tells of it."""
+    command = (sys.executable, "-S", str(PROGRAM), str(gpu.fake.directory / "socket"), gpu.version)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as own:
+        own.bind(str(folder / "launcher"))
+        own.listen()
+        own.settimeout(LIMIT_S)
+        process = subprocess.Popen(
+            [str(BUILT / "vgpu-native"), "--socket", str(folder / "launcher"), "--", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with NativeProgram(process) as program:
+            connection, _ = own.accept()
+            with connection:
+                _, (listener,) = receive(connection, 4096)
+                assert select.select([listener], [], [], LIMIT_S)[0]
+                yield program, listener
+
+
+def start(tenant: Slice, program: NativeProgram, listener: int) -> Message:
+    message = tenant.answer(tenant.send(START_NATIVE, child=NUMBER, descriptors=(listener,), memory=64 * MIB))
+    os.close(listener)
+    assert message.op == DONE, message.reason
+    return message
+
+
+def wait_for_works(tenant: Slice) -> None:
+    assert (message := tenant.receive()).op == WORKS, message
+
+
+def has_answered(program: NativeProgram) -> bool:
+    assert program.process.stdout
+    return bool(select.select([program.process.stdout], [], [], 0)[0])
+
+
+def test_a_program_that_starts_after_the_gate_has_closed_waits_for_it(tenant: Slice, gpu: Gpu, tmp_path: Path) -> None:
+    with announced(tmp_path, gpu) as (program, listener):
+        # What its broker said of the gate was true when it said it.
+        assert tenant.freeze().op == DONE
+        start(tenant, program, listener)
+        program.wait_until_ready()
+        program.tell("begin")
+        program.tell("work")
+        wait_for_works(tenant)
+        assert not has_answered(program)
+        assert tenant.thaw().op == DONE
+        assert program.answer() == "ok None"
+        assert program.answer().startswith("ok ")
