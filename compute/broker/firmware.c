@@ -160,7 +160,7 @@ void firmware_supervisor_lost(struct tenant *tenant)
 	struct broker *broker = tenant->broker;
 	uint64_t now_ns = loop_now_ns();
 
-	tenant->native.timeslice_us = tenant->native.memory_bytes = 0;
+	tenant->native.timeslice_us = tenant->native.memory_bytes = tenant->native.used_bytes = 0;
 	tenant->native.asked = false;
 	if (!firmware_shares(broker))
 		return;

@@ -89,7 +89,8 @@ static void show_stats(const struct tenant *tenant, FILE *file)
 /* Who sees to a tenant's share and cap. */
 static const char *enforcer(const struct tenant *tenant)
 {
-	bool gate = tenant->supervisor.enforced == VGPU_ENFORCED_GATE;
+	/* Before it has closed once, nobody knows better. */
+	bool gate = tenant->supervisor.enforced != VGPU_ENFORCED_EXECUTOR;
 
 	if (!tenant->settings.native || !firmware_shares(tenant->broker))
 		return enforcers[tenant->supervisor.enforced];

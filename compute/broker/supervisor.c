@@ -150,8 +150,11 @@ static void socket_ready(struct loop_watch *watch, uint32_t events)
 	(void)events;
 	if (!got)
 		return;
-	if (got > 0 && message.version == VGPU_CONTROL_VERSION && message.op == VGPU_SUPERVISOR_MEMORY)
-		return;	/* nobody asks a broker for it */
+	if (got > 0 && message.version == VGPU_CONTROL_VERSION && message.op == VGPU_SUPERVISOR_MEMORY) {
+		/* What children have reserved nobody asks a broker for. */
+		supervisor->tenant->native.used_bytes = message.native_bytes;
+		return;
+	}
 	if (got > 0 && message.version == VGPU_CONTROL_VERSION &&
 	    (message.op == VGPU_SUPERVISOR_DONE || message.op == VGPU_SUPERVISOR_FAILED ||
 	     message.op == VGPU_SUPERVISOR_EXITED || message.op == VGPU_SUPERVISOR_WORKS)) {

@@ -101,7 +101,7 @@ struct vgpu_supervisor_message {
 	uint64_t compile_hits;	/* of DONE, EXITED: jobs that needed none */
 	uint64_t compile_kept_bytes;	/* of DONE, EXITED: results that are kept, and their jobs */
 	uint64_t gate_ns;	/* of DONE, EXITED: what 99 of 100 closings of late took at most */
-	uint64_t native_bytes;	/* of DONE, EXITED: accelerator memory of native programs */
+	uint64_t native_bytes;	/* of DONE, EXITED, MEMORY: accelerator memory of native programs */
 	uint64_t timeslice_us;	/* of TIMESLICE, START_NATIVE */
 	int32_t status;	/* of EXITED: as waitpid() gives it; of WORKS: has it channels?  Of START_NATIVE: does it wait for a THAW? */
 	uint32_t enforced;	/* of DONE, EXITED: enum vgpu_enforced */

@@ -70,7 +70,8 @@ def site(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 def test_a_claim_has_its_memory_and_what_its_programs_obtain(site: Site) -> None:
     site.admit(a=TERMS, b=STRICT)
     site.wait_until_ready()
-    assert {each["enforced_by"] for each in site.tenants().values()} == {"firmware"}  # no program has a gate yet
+    enforced = {claim: each["enforced_by"] for claim, each in site.tenants().items()}
+    assert enforced == {A: "firmware", B: "firmware+gate"}
     with site.start(A).wait_until_ready().work() as program:
         assert program.do(f"allocate {40 * MIB}").startswith("ok ")
         assert program.do(f"allocate {40 * MIB}") == "failed status 0x51"

@@ -196,6 +196,24 @@ def test_memory_is_counted_and_what_exceeds_it_is_out_of_memory(broker: NativeBr
     assert program.do(f"allocate {120 * MIB}").startswith("ok ")
 
 
+def test_memory_in_use_is_shown_while_a_program_runs_and_no_longer(
+    broker: NativeBroker, program: NativeProgram
+) -> None:
+    def used() -> int:
+        return int(broker.native("blue")["memory_used_bytes"])
+
+    assert program.do("begin") == "ok None"
+    handle = program.do(f"allocate {40 * MIB}").split()[1]
+    wait_for(lambda: used() == 40 * MIB, "its memory to be shown")
+    assert program.do(f"free {handle}") == "ok None"
+    wait_for(lambda: used() == 0, "it to be given back")
+    assert program.do(f"allocate {20 * MIB}").startswith("ok ")
+    wait_for(lambda: used() == 20 * MIB, "its memory to be shown")
+    os.kill(broker.supervisor_pid("blue"), signal.SIGKILL)
+    program.wait_for_end()
+    wait_for(lambda: used() == 0, "nothing to be left")
+
+
 def test_a_tenant_that_is_not_native(broker: NativeBroker) -> None:
     broker.tenants = [native_tenant("blue"), tenant("red")]
     with pytest.raises(Exception, match="unless all tenants are native"):

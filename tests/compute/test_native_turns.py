@@ -84,6 +84,13 @@ def test_a_cap_closes_the_gate_on_an_idle_gpu(gpu: Gpu) -> None:
         assert broker.shown("blue")["supervisor"]["enforced_by"] == "firmware+gate"
 
 
+def test_who_keeps_a_cap_is_known_before_the_first_program(gpu: Gpu) -> None:
+    capped = native_tenant("blue", cap_ns=30 * MS, cap_period_ns=100 * MS)
+    with broker_of(gpu, capped, native_tenant("red")) as broker:
+        assert broker.shown("blue")["supervisor"]["enforced_by"] == "firmware+gate"
+        assert broker.shown("red")["supervisor"]["enforced_by"] == "firmware"
+
+
 def test_a_cap_that_is_cut_live_closes_the_gate(gpu: Gpu) -> None:
     with broker_of(gpu, native_tenant("blue")) as broker, start(broker, "blue", gpu) as blue:
         blue.work()

@@ -153,10 +153,12 @@ uint64_t vgpu_control_memory(struct vgpu_supervisor *s, uint64_t now_ns)
 		.version = VGPU_CONTROL_VERSION,
 		.op = VGPU_SUPERVISOR_MEMORY,
 		.memory_bytes = s->reserved_bytes,
+		.native_bytes = vgpu_natives_bytes(s),
 	};
 
-	if (s->reserved_bytes == s->told_bytes)
-		return UINT64_MAX;
+	/* Fences change it by themselves: while there are some, it is looked at again and again. */
+	if (s->reserved_bytes == s->told_bytes && message.native_bytes == s->told_native_bytes)
+		return vgpu_natives_are_some(s) ? now_ns + MEMORY_EVERY_NS : UINT64_MAX;
 	/* A child may change it as often as it likes. */
 	if (now_ns - s->told_ns < MEMORY_EVERY_NS)
 		return s->told_ns + MEMORY_EVERY_NS;
@@ -164,9 +166,10 @@ uint64_t vgpu_control_memory(struct vgpu_supervisor *s, uint64_t now_ns)
 	if (s->pending_count)
 		return UINT64_MAX;
 	s->told_bytes = s->reserved_bytes;
+	s->told_native_bytes = message.native_bytes;
 	s->told_ns = now_ns;
 	deliver(s, &message);
-	return UINT64_MAX;
+	return vgpu_natives_are_some(s) ? now_ns + MEMORY_EVERY_NS : UINT64_MAX;
 }
 
 static void start(struct vgpu_supervisor *s, const struct vgpu_supervisor_message *message,

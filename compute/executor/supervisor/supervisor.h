@@ -133,7 +133,7 @@ struct vgpu_scratch {
  * @hurried: children's threads run before others until they have stopped
  * @compilers_next_ns: no compiler may be started before; 0 if one may be
  * @links_at_ns: time up to which children were given credit for their datagrams
- * @told_bytes: of @reserved_bytes, as the arbiter knows it
+ * @told_bytes, @told_native_bytes: of @reserved_bytes and of native programs, as the arbiter knows it
  * @told_ns: when it was told that
  * @places: how many jobs may wait; each has a descriptor
  * @pending: datagrams to the arbiter for which its socket had no room
@@ -152,6 +152,7 @@ struct vgpu_supervisor {
 	uint64_t memory_bytes;
 	uint64_t reserved_bytes;
 	uint64_t told_bytes;
+	uint64_t told_native_bytes;
 	uint64_t told_ns;
 	uint64_t gone_ns;
 	bool freezing;
