@@ -80,31 +80,42 @@ static void charge(struct duties *duties, uint64_t span_ns)
 	}
 }
 
-static void refill(struct duties *duties)
+static void refill(struct duties *duties, uint64_t periods)
 {
 	for (struct duty *duty = duties->first; duty; duty = duty->next) {
+		__int128 credit;
 		int64_t most;
 
 		if (!duty->cap_ns)
 			continue;
 		most = most_ns(duties, duty);
-		duty->credit_ns += (int64_t)earns_ns(duties, duty);
-		if (duty->credit_ns > most)
-			duty->credit_ns = most;
+		credit = duty->credit_ns + (__int128)periods * earns_ns(duties, duty);
+		duty->credit_ns = credit < most ? (int64_t)credit : most;
 	}
+	duties->refill_ns += periods * duties->period_ns;
+}
+
+/* Is there somebody whose credit goes up and down? */
+static bool has_payer(const struct duties *duties)
+{
+	for (const struct duty *duty = duties->first; duty; duty = duty->next)
+		if (duty->cap_ns && runs(duty))
+			return true;
+	return false;
 }
 
 void duties_settle(struct duties *duties, uint64_t now_ns)
 {
+	bool by_period = has_payer(duties);
+
 	while (duties->now_ns < now_ns) {
-		uint64_t end_ns = now_ns < duties->refill_ns ? now_ns : duties->refill_ns;
+		/* Nobody looks for as long as no cap is in use: that may be months, which are as one. */
+		uint64_t end_ns = by_period && duties->refill_ns < now_ns ? duties->refill_ns : now_ns;
 
 		charge(duties, end_ns - duties->now_ns);
 		duties->now_ns = end_ns;
-		if (end_ns == duties->refill_ns) {
-			refill(duties);
-			duties->refill_ns += duties->period_ns;
-		}
+		if (end_ns >= duties->refill_ns)
+			refill(duties, (end_ns - duties->refill_ns) / duties->period_ns + 1);
 	}
 }
 

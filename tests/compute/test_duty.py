@@ -95,6 +95,22 @@ def test_an_idle_tenant_saves_up_a_burst_and_no_more() -> None:
     assert tenant.duty.obtained_ns - before <= (40 + 30) * MS + gpu.gate_ns
 
 
+@pytest.mark.parametrize("works", [True, False])
+def test_years_without_a_look_are_settled_at_once(works: bool) -> None:
+    neighbour = Tenant(weight=3, works=works)
+    capped = Tenant(cap=Fraction(1, 10), works=False)
+    gpu = Gpu([neighbour, capped])
+    assert gpu.next_ns() == NEVER
+    gpu.now_ns = 100 * 365 * 86400 * SECOND + 7 * MS
+    gpu.settle()
+    assert neighbour.duty.obtained_ns == (gpu.now_ns if works else 0)
+    assert capped.duty.credit_ns == 4 * MS
+    # Periods go on as they began.
+    assert gpu.duties.now_ns == gpu.now_ns
+    assert gpu.now_ns < gpu.duties.refill_ns <= gpu.now_ns + gpu.period_ns
+    assert gpu.duties.refill_ns % gpu.period_ns == 0
+
+
 def test_timeslices_are_by_weight_and_a_round_is_short() -> None:
     tenants = [Tenant(weight=weight) for weight in (60, 30, 10)]
     gpu = Gpu(tenants)
