@@ -15,13 +15,14 @@ import pytest
 
 from tests.compute.broker_rig import receive
 from tests.compute.driver_rig import Gpu
-from tests.compute.executor_rig import BUILT, DONE, LIMIT_S, Message, Slice, run_slice
+from tests.compute.executor_rig import BUILT, DONE, LIMIT_S, Message, Slice, run_slice, wait_for
 from tests.compute.native_rig import PROGRAM, NativeProgram, make_native
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a fence looks into a program, which takes root")
 
 START_NATIVE, WORKS = 9, 11
 MIB = 1 << 20
+MS = 1_000_000
 NUMBER = 7
 
 
@@ -88,3 +89,43 @@ def test_a_program_that_starts_after_the_gate_has_closed_waits_for_it(tenant: Sl
         assert tenant.thaw().op == DONE
         assert program.answer() == "ok None"
         assert program.answer().startswith("ok ")
+
+
+FREEZER = Path("/sys/fs/cgroup/freezer")
+
+
+@contextmanager
+def held_up(pid: int, name: str) -> Iterator[None]:
+    """A process that does not end before the end of the block, killed or not: as in a driver's clean-up."""
+    cgroup = FREEZER / name
+    cgroup.mkdir()
+    try:
+        (cgroup / "cgroup.procs").write_text(str(pid))
+        (cgroup / "freezer.state").write_text("FROZEN")
+        wait_for(lambda: (cgroup / "freezer.state").read_text() == "FROZEN\n", "it to be held up")
+        yield
+    finally:
+        (cgroup / "freezer.state").write_text("THAWED")
+        wait_for(lambda: not (cgroup / "cgroup.procs").read_text(), "it to end")
+        cgroup.rmdir()
+
+
+@pytest.mark.skipif(not FREEZER.exists(), reason="needs a process that SIGKILL does not end yet: the v1 freezer")
+def test_the_gate_does_not_wait_for_a_killed_program_that_takes_long_to_end(
+    tenant: Slice, gpu: Gpu, tmp_path: Path
+) -> None:
+    with announced(tmp_path, gpu) as (program, listener), gpu.observer() as observer:
+        start(tenant, program, listener)
+        program.wait_until_ready().work()
+        wait_for_works(tenant)
+        with held_up(program.pid, tmp_path.name):
+            assert tenant.kill(NUMBER).op == DONE
+            assert tenant.freeze().op == DONE
+            before = observer.progress_ns(0)
+            observer.pass_time(MS)
+            assert observer.progress_ns(0) == before
+            # It is nobody's any more: its channels stay closed.
+            assert tenant.thaw().op == DONE
+            observer.pass_time(MS)
+            assert observer.progress_ns(0) == before
+        assert tenant.wait_for_exit(NUMBER).status == 9

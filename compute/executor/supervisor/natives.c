@@ -132,6 +132,7 @@ static bool turn(struct vgpu_supervisor *s, struct vgpu_native *native, bool clo
 {
 	if (vgpu_turn_channels(s, native->number, &native->channels, native->fence_pidfd, close))
 		return true;
+	native->runs_on = true;
 	vgpu_native_kill(native, close ? "what it has on the GPU could not be stopped" :
 					 "what it has on the GPU could not be started");
 	return false;
@@ -149,8 +150,11 @@ bool vgpu_natives_close(struct vgpu_supervisor *s)
 
 		if (!native->used)
 			continue;
-		/* What it has under way ends with it and its fence. */
-		if (native->killed || !native->fence || atomic_load(&native->page->busy)) {
+		/*
+		 * Without its fence nobody has its files, and what it has under way ends with it.  One that
+		 * was killed may take long to end, in the driver, and others do not wait for that.
+		 */
+		if (native->runs_on || !native->fence || atomic_load(&native->page->busy)) {
 			all = false;
 		} else if (!native->channels.closed) {
 			if (!vgpu_channels_lock(s->gate_lock))
@@ -186,7 +190,7 @@ void vgpu_natives_kill_open(struct vgpu_supervisor *s)
 	for (unsigned int i = 0; i < VGPU_NATIVES_MAX; i++) {
 		struct vgpu_native *native = &s->natives.list[i];
 
-		if (!native->used || native->killed || native->channels.closed)
+		if (!native->used || native->channels.closed)
 			continue;
 		vgpu_log(LOG_ERR, "native=%llu event=gate it did not close in time",
 			 (unsigned long long)native->number);

@@ -33,12 +33,14 @@ struct vgpu_supervisor;
  * @file: of those that say which cgroups there are
  * @fence: its fence's process, 0 when that has ended; @fence_pidfd goes with it
  * @changed, @reopened: as in struct vgpu_fence
+ * @runs_on: the driver did not say that its channels are as asked
  * @works: it has channels, or waits for the gate to make some, as the arbiter knows
  * @groups: how many groups run kernels, when timeslices were set last
  */
 struct vgpu_native {
 	bool used;
 	bool killed;
+	bool runs_on;
 	bool works;
 	uint64_t number;
 	pid_t pid;
