@@ -295,7 +295,7 @@ def _key(group: DesiredGroup) -> tuple[str, str]:
 
 
 def _newer(before: Claim | None, found: DesiredSlice) -> DesiredSlice:
-    """A document that was on its way while the slice was bound does not know that yet."""
+    """Return the slice as found, with the VM it was bound to meanwhile if the document is older than that."""
     if before is None or before.slice.generation <= found.generation:
         return found
     return found.model_copy(update={"vm_uuid": before.slice.vm_uuid, "generation": before.slice.generation})

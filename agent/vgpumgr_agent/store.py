@@ -385,7 +385,7 @@ class Store:
             self._keep(self._kept.model_copy(update={"claims": claims}))
 
     def prove(self, kept: Kept, devices: Mapping[str, frozenset[UUID]]) -> None:
-        """Note which places are free, of what each GPU had after `kept` was obeyed."""
+        """Note which devices each GPU had when `kept` had been carried out: the places of all others are free."""
         with self._guard:
             if self._kept is kept and (after := documents.proven(kept, devices)) is not kept:
                 self._keep(after)

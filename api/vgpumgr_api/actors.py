@@ -166,9 +166,10 @@ def require_credential(session: Session, actor: Actor) -> None:
 
 
 def confirm(session: Session, actor: Actor) -> None:
-    """Refuses who was looked up before this transaction and whose credential has ended since.
+    """Refuses an actor whose credential has ended since it was looked up, which was before this transaction.
 
-    A body may be long in coming, and so may a turn. Of a host `own_host` sees that, and tells more.
+    Much time may have passed: the body had to arrive, and the request to get a place. For hosts `own_host` does this,
+    and tells more.
     """
     require_unexpired(session, actor)
     if actor.role is not TokenRole.HOST:

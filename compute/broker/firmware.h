@@ -21,8 +21,9 @@ void firmware_leave(struct tenant *tenant);
 /* The tenant's terms have changed. */
 void firmware_terms(struct tenant *tenant);
 
-/* How many of its native programs have channels has changed, or its supervisor is gone. */
+/* One of the tenant's native programs has begun or ceased to have channels on the GPU. */
 void firmware_works(struct tenant *tenant);
+/* The supervisor has ended, and with it all of the tenant's native programs. */
 void firmware_supervisor_lost(struct tenant *tenant);
 
 /* The supervisor's answer to FREEZE or THAW, with the sequence of such a request. */

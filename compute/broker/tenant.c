@@ -126,7 +126,10 @@ static void gate_answered(struct tenant *tenant, uint64_t sequence, bool done, u
 			    loop_now_ns());
 }
 
-/* What the scheduler was told of a chunk is what others wait for at most: it is to be true. */
+/*
+ * The scheduler was told that others wait for chunk_us at most.  If the gate takes longer than
+ * that, the operator has to know.
+ */
 static void check_chunk(struct tenant *tenant)
 {
 	const struct settings *settings = &tenant->broker->settings;

@@ -21,7 +21,10 @@ int vgpu_datagram_send(int fd, const void *data, size_t bytes, const int *fds, u
  * or another -errno.
  */
 int vgpu_datagram_receive(int fd, void *data, size_t bytes);
-/* The same, of one that may have a descriptor: @received is close-on-exec, and -1 if it has none. */
+/*
+ * As vgpu_datagram_receive(), for a datagram that may have one descriptor.  @received is that
+ * descriptor, which is close-on-exec and the caller's, or -1 if there is none.
+ */
 int vgpu_datagram_receive_fd(int fd, void *data, size_t bytes, int *received);
 
 #endif /* VGPU_EXECUTOR_DATAGRAM_H */

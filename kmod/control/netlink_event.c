@@ -303,7 +303,10 @@ void vgpu_events_stop(struct vgpu_engine *engine)
 {
 	cancel_delayed_work_sync(&engine->events.later);
 	flush_work(&engine->events.send);
-	/* Sending without memory would look again later: their numbers tell that they are lost. */
+	/*
+	 * The send that was just flushed may have found no memory and armed the timer again.  Events
+	 * that are still queued are lost, which listeners see by the gap in the sequence.
+	 */
 	cancel_delayed_work_sync(&engine->events.later);
 	atomic64_add(engine->events.queued + engine->events.dropped, &vgpu_events_seq);
 	kvfree(engine->events.queue);

@@ -225,7 +225,7 @@ static void leave_or_owe(struct vgpu_queue *queue, struct vgpu_entity *entity)
 		leave(queue, entity);
 }
 
-/* V has jumped: who is not in debt any more leaves. */
+/* The queue's virtual time has jumped: entities whose debt it has passed leave the debtors. */
 static void release_debtors(struct vgpu_queue *queue)
 {
 	struct vgpu_node *node;

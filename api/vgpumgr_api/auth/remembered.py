@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who had a credential when it was last looked up: whose limit a request counts for before its caller is looked up
-again, and who asks of routes that confirm the credential in their own transaction.
+"""Who had a credential when it was last looked up.
 
-That it is remembered lets nobody in: what such a route does and what it answers, refusals included but for that of who
-asks too often, it does and answers only for a credential that the database still has. See `edge.strict.ConfirmedRoute`.
+A request counts for that actor's limit before the credential is looked up again. Routes that confirm the credential in
+their own transaction take the actor from here, too. Being remembered lets nobody in: such a route acts and answers only
+if the database still has the credential. The one exception is the refusal of an actor who asks too often. See
+`edge.strict.ConfirmedRoute`.
 """
 
 import time

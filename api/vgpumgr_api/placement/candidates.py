@@ -70,10 +70,10 @@ from vgpumgr_api.placement.obstacles import (
 from vgpumgr_api.placement.ties import NO_TIES
 
 LOOKED_AT = 16
-"""So many that fit are compared, and so many shares looked at beyond those."""
+"""How many GPUs that fit are compared, and how many further amounts of free share are looked at."""
 
 LOOKED_AT_EACH = 4
-"""So many GPUs at each share beyond."""
+"""How many GPUs of each such amount are looked at."""
 
 WALKED = 256
 """So many GPUs are looked at for some that fit, before those at the shares beyond."""

@@ -60,7 +60,7 @@ class Claiming:
 
 @contextmanager
 def named_by(field: str) -> Iterator[None]:
-    """Whatever is unknown meanwhile, this member of the body names it: the refusal says so."""
+    """Within the block: a refusal of something unknown says that this member of the body names it."""
     try:
         yield
     except Refusal as refusal:

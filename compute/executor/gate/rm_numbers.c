@@ -6,8 +6,8 @@
 /*
  * Calls about memory, events and the machine.  None makes or changes a channel: where one
  * makes an object, the driver takes classes of memory only.  RM_ALLOC_MEMORY makes memory of the
- * host, some of it from the caller's own pages, so that nobody else can make the call; what it
- * takes for the GPU's memory is all of it, for a caller with CAP_SYS_ADMIN, or nothing.
+ * host, some of it from the caller's own pages, so that nobody else can make the call.  For a
+ * caller with CAP_SYS_ADMIN it also gives out all memory of the GPU; others get none of that.
  */
 const uint8_t rm_continued[] = {
 	0x27,	/* RM_ALLOC_MEMORY */

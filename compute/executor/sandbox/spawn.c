@@ -83,7 +83,7 @@ static _Noreturn void become(const struct vgpu_spawn *spawn, uint64_t namespaces
 	if (read(go, &byte, 1) != 1)
 		_exit(127);
 	if (namespaces & CLONE_NEWUSER && !byte) {
-		/* Numbers were given as root: the process is nobody outside, and root inside. */
+		/* The supervisor is root and has mapped user 0 of this namespace to nobody of the host. */
 		if (setgroups(0, NULL) || setresgid(0, 0, 0) || setresuid(0, 0, 0))
 			fail("user");
 	}

@@ -38,7 +38,7 @@ static bool computes_in_children(const struct vgpu_supervisor *s)
 	return strstr(name ? name : library, "pocl");
 }
 
-/* A gate that waits for the end of a kernel is none. */
+/* May a kernel run on after the gate has closed?  Then the gate does not enforce the lease's end. */
 static bool waits_for_kernels(const struct vgpu_supervisor *s)
 {
 	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
