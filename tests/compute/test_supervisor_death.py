@@ -21,6 +21,7 @@ from tests.compute.executor_rig import (
     make_product,
     run_slice,
     tell,
+    wait_for,
     wait_until_gone,
     wait_until_removed,
 )
@@ -33,11 +34,14 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_hostile_child(tmp_path_factory.mktemp("hostile"))
 
 
+def janitors_of(slice_: Slice) -> list[int]:
+    return [pid for pid in slice_.processes() if Path(f"/proc/{pid}/comm").read_text() == "vgpu-janitor\n"]
+
+
 def janitor_of(slice_: Slice) -> int:
-    for pid in slice_.processes():
-        if Path(f"/proc/{pid}/comm").read_text().strip() == "vgpu-janitor":
-            return pid
-    raise AssertionError("no janitor")
+    # It names itself some time after it was started.
+    wait_for(lambda: janitors_of(slice_), "a janitor")
+    return janitors_of(slice_)[0]
 
 
 def nothing(_slice: Slice) -> None:
