@@ -16,7 +16,7 @@ KMOD = ROOT / "kmod"
 ROOMS = {
     "function": "access config_space device irq registers",
     "engine": "binding binding_file child engine item leaving lending memory processor ring soft window "
-    "window_executor worker",
+    "window_executor worker dma staging",
     "control": "executor_file fault numbers reports tenant",
     "migration": "migration migration_file",
 }
