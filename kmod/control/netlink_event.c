@@ -304,8 +304,8 @@ void vgpu_events_stop(struct vgpu_engine *engine)
 	cancel_delayed_work_sync(&engine->events.later);
 	flush_work(&engine->events.send);
 	/*
-	 * The send that was just flushed may have found no memory and armed the timer again.  Events
-	 * that are still queued are lost, which listeners see by the gap in the sequence.
+	 * The send that was just flushed may have found no memory and armed the timer again.
+	 * Events that are still queued are lost: listeners see a gap in the sequence.
 	 */
 	cancel_delayed_work_sync(&engine->events.later);
 	atomic64_add(engine->events.queued + engine->events.dropped, &vgpu_events_seq);
