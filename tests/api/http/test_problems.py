@@ -441,7 +441,7 @@ def test_a_member_that_is_there_twice_is_refused_however_deep(cloud: Cloud) -> N
 def test_a_member_is_not_taken_for_the_key_that_it_quotes(cloud: Cloud) -> None:
     said = cloud.operator.refused(Code.FIELD_INVALID, "POST", "/v1/tenants", {"name": "a", "[key]": "body"})
     assert [(each.code, each.field) for each in said.reasons] == [("field.unknown", '$["[key]"]')]
-    assert said.reasons[0].detail == "no such member; there are account, name"
+    assert said.reasons[0].detail == "no such member; there are account, external_id, name"
 
 
 @pytest.mark.parametrize("verb", ["cordon", "drain"])
