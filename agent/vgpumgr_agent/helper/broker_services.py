@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -48,7 +49,7 @@ class Service(Protocol):
         """Return why none answers, in one line."""
 
 
-class _ByCommand:
+class _ByCommand(ABC):
     """What both ways have in common. `command`: what `vgpumgr` is."""
 
     def __init__(self, command: Sequence[str] = CLI) -> None:
@@ -83,15 +84,17 @@ class _ByCommand:
                 raise BrokerFailedError(self.why(gpu, directory))
             time.sleep(_LOOK_S)
 
+    @abstractmethod
     def _start(self, gpu: str, directory: Path) -> None:
-        raise NotImplementedError
+        """Start it, and wait for nothing."""
 
+    @abstractmethod
     def _ended(self, gpu: str, directory: Path) -> bool:
-        raise NotImplementedError
+        """Whether it has ended by itself."""
 
+    @abstractmethod
     def why(self, gpu: str, directory: Path) -> str:
         """See `Service`."""
-        raise NotImplementedError
 
 
 class Units(_ByCommand):

@@ -6,7 +6,7 @@ a comment with a position and no data: it dispatches nothing and moves the clien
 A stream that the API has to end does so with an event of the type ``problem``.
 
 A client that does not read holds no more than one chunk here: nothing is made before the last was taken, and the server
-cuts the connection of who does not take one in time (`vgpumgr_api.edge.transport.protocol`).
+cuts the connection of a client that does not take one in time (`vgpumgr_api.edge.transport.protocol`).
 """
 
 import asyncio

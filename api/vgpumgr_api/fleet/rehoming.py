@@ -106,7 +106,7 @@ def _lock(session: Session, gpu_id: UUID, request: GpuRehome, if_match: IfMatch)
     if report is None:  # its host was deleted since
         raise TryAgain
     owners = owners_in_order([(each.claim, each.tenant) for each in _claims(session, gpu_id)])
-    # Who places a slice of a tenant holds its quota, so that ties are kept.
+    # A placement holds the quota of its tenant, so ties stay as they are while these are held.
     lock_quotas(session, owners)
     ids = {gpu_id, request.to}
     statement = select(models.Gpu).where(models.Gpu.id.in_(ids)).order_by(models.Gpu.id)
