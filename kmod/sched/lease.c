@@ -140,11 +140,17 @@ static void set_end(struct vgpu_sched *sched)
 	loan->kept = true;
 }
 
-/* Has the owner budget again, so that it goes on in band L? */
+/*
+ * Does the owner continue in band L because its group has budget again?  Its present
+ * run ends with that.  If the owner has used up its request by then, it gets a later
+ * deadline, and a pick has to decide which slice of the group is next.
+ */
 static bool is_promoted(struct vgpu_sched *sched)
 {
 	struct vgpu_slice *owner = sched->owner;
 
+	if (vgpu_request_is_used_up(&owner->entity))
+		return false;
 	if (sched->run_band == VGPU_BAND_LATENCY || !vgpu_run_left_ns(sched) ||
 	    vgpu_first_of_latency(sched) != owner->group)
 		return false;

@@ -439,6 +439,12 @@ void vgpu_queue_resume(struct vgpu_queue *queue, struct vgpu_entity *entity)
 	entity->running = true;
 }
 
+/* Has the entity, which runs, used all the service that its request asked for? */
+bool vgpu_request_is_used_up(const struct vgpu_entity *entity)
+{
+	return !vgpu_before(entity->node.key, entity->node.rank);
+}
+
 /*
  * The entity runs no more; among equal deadlines it now comes last.  Without
  * @request_done it was interrupted, and the rest of its request stays due.
@@ -450,7 +456,7 @@ void vgpu_queue_put(struct vgpu_queue *queue, struct vgpu_entity *entity,
 
 	entity->running = false;
 	entity->node.seq = ++queue->seq;
-	if (request_done || !vgpu_before(entity->node.key, entity->node.rank))
+	if (request_done || vgpu_request_is_used_up(entity))
 		new_request(queue, entity);
 	if (entity->ready)
 		lower(tree, entity);

@@ -198,6 +198,25 @@ def test_the_owner_itself_moves_to_band_l_without_a_stop() -> None:
     assert (lease.slice, lease.number, lease.band, lease.expires_ns) == (quick, 3, Band.LATENCY, 22 * MS)
 
 
+def test_a_slice_whose_request_is_done_does_not_move_to_band_l() -> None:
+    """The rest of a request that band L interrupted ends within a later run; a rival's deadline is then the earlier."""
+    core = Scheduler(ENGINE)
+    group = core.add_group(replace(LATENCY, timeslice_ns=20 * MS, reserve_period_ns=101 * MS), 0)
+    interrupted, debtor, rival = (core.add_slice(group, SliceParams(), 0, name=name) for name in ("one", "two", "three"))
+    for one in (interrupted, debtor, rival):
+        core.ready(one, 0)
+    for runs, begun, ended in ((interrupted, 0, 2), (debtor, 2, 62), (rival, 62, 82)):
+        assert core.lend(begun * MS).slice is runs
+        core.yield_lease(runs, ended * MS, WANT)
+    lease = core.lend(82 * MS)
+    assert (lease.slice, lease.band, lease.review_at_ns) == (interrupted, Band.FAIR, 101 * MS)
+    lease = core.review(101 * MS)
+    assert (lease.slice, lease.band, lease.expires_ns) == (interrupted, Band.FAIR, 101 * MS)
+    core.yield_lease(interrupted, 101 * MS, WANT)
+    lease = core.lend(101 * MS)
+    assert (lease.slice, lease.band) == (rival, Band.LATENCY)
+
+
 # ---- its end
 
 
