@@ -260,7 +260,7 @@ class LeaseModel(Model):
     def end_after(self, more_ns: int) -> int:
         loan = self.loan
         assert loan is not None
-        left = min(self.run_timeslice - self.run_charged + more_ns, self.funds)
+        left = min(max(0, self.run_timeslice - self.run_charged) + more_ns, self.funds)
         end = self.now + left
         if self.holder is not None and self.run_band is Band.FAIR:
             end = min(end, loan.gap_end)
