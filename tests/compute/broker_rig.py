@@ -13,7 +13,8 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -349,3 +350,16 @@ def joined(broker: Broker, supervisor: Supervisor) -> Iterator[tuple[Program, Ch
         os.close(fd)
     yield program, child
     program.close()
+
+
+def descriptors(broker: Broker) -> int:
+    """How many the broker has open."""
+    return len(list(Path(f"/proc/{broker.process.pid}/fd").iterdir()))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what the broker is about to do; each look asks it, or reads a page that it writes."""
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.001)

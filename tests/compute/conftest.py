@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.compute import dispatch_rig, driver_rig
+from tests.compute.broker_rig import Broker, build_fake_supervisor, make_broker
 from tests.compute.executor_rig import make_product
 from tests.compute.gates import GATES, has_gate
 
@@ -44,3 +45,19 @@ def gate(request: pytest.FixtureRequest) -> str:
     if not has_gate(kind):
         pytest.skip(f"this machine lets nobody use {kind}")
     return kind
+
+
+@pytest.fixture(scope="module", params=["plain", pytest.param("sanitized", marks=pytest.mark.long)])
+def broker_programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The broker, and a supervisor and its children that the test plays."""
+    broker = make_broker(sanitized=request.param == "sanitized")
+    return broker, build_fake_supervisor(tmp_path_factory.mktemp("fake"))
+
+
+@pytest.fixture
+def broker(tmp_path: Path, broker_programs: tuple[Path, Path]) -> Iterator[Broker]:
+    """The real one; supervisors and children are the test."""
+    with Broker(tmp_path, *broker_programs) as running:
+        yield running
+    assert "Sanitizer" not in running.log()
+    assert "runtime error" not in running.log()

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import mmap
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.compute.broker_rig import LENT, READY, WELCOME, Broker, build_fake_supervisor, joined, make_broker, tenant
+from tests.compute.broker_rig import (
+    LENT,
+    READY,
+    WELCOME,
+    Broker,
+    build_fake_supervisor,
+    joined,
+    make_broker,
+    tenant,
+    until,
+)
 from tests.compute.executor_rig import (
     BUILT,
-    LIMIT_S,
     SERVING,
     SPIN,
     Window,
@@ -60,13 +68,6 @@ def adopt(descriptor: int) -> Window:
     window.words = Words(window.memory)
     window.tail = window.head = window.call = 0
     return window
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.005)
 
 
 def test_a_child_that_computes_without_a_lease_is_frozen(broker: Broker) -> None:
