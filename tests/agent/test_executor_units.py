@@ -9,7 +9,7 @@ from vgpumgr_agent.helper import units
 from vgpumgr_agent.helper.executors import ExecutorFailedError, Found, Launch, State
 from vgpumgr_agent.helper.units import Units, drop_in, slice_of, unit_of
 
-from tests.agent.test_helper import OTHER, UUID
+from tests.agent.helper_requests import OTHER, UUID
 from vgpumgr.control.executor_settings import ExecutorSettings
 
 LIBRARY = Path("/usr/lib/libpocl.so.2")

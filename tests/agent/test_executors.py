@@ -16,8 +16,8 @@ from tests.agent.executors import kill, until
 from tests.agent.fakeapi import claim
 from tests.agent.fakeexecutor import alive, behave
 from tests.agent.fakekernel import GPU, FakeKernel
+from tests.agent.helper_requests import GROUP, SLICE, UUID, refusal, remove
 from tests.agent.host import VM, A, Host
-from tests.agent.test_helper import GROUP, SLICE, UUID, refusal, remove
 
 
 def test_prepare_permits_only_when_the_executor_is_ready(helper: HelperClient, lending: FakeKernel) -> None:

@@ -18,8 +18,8 @@ from tests.agent import fakeexecutor
 from tests.agent.executors import WITHIN_S, executor, kill, until
 from tests.agent.fakeexecutor import alive, behave
 from tests.agent.fakekernel import FakeKernel
+from tests.agent.helper_requests import SLICE, UUID, refusal
 from tests.agent.host import A, B, Host
-from tests.agent.test_helper import SLICE, UUID, refusal
 from vgpumgr.wire.common import ExecutorState
 from vgpumgr.wire.fleet import ReportedExecutor
 
