@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * BASE/vgpu-PID/children/N and BASE/vgpu-PID/compilers/N, in the unified hierarchy or
- * in that of the v1 freezer.  BASE is the cgroup that the supervisor is in, or one that
- * was delegated to it.
+ * The cgroups are BASE/vgpu-PID/children/N and BASE/vgpu-PID/compilers/N, in the unified hierarchy
+ * or in that of the v1 freezer.  BASE is the supervisor's own cgroup, or a cgroup that was
+ * delegated to it.
  */
 #include "executor/gate/cgroup.h"
 
@@ -31,7 +31,7 @@ static int write_text(int directory, const char *name, const char *text)
 	return error;
 }
 
-/* The mount of a hierarchy; "cgroup2", or "cgroup" with an option that names the controller. */
+/* Finds the mount point of a hierarchy: of type "cgroup2", or "cgroup" with the controller in its options. */
 static bool find_mount(const char *controller, char *mount)
 {
 	const char *type = controller ? "cgroup" : "cgroup2";
@@ -54,7 +54,7 @@ static bool find_mount(const char *controller, char *mount)
 	return is_found;
 }
 
-/* The cgroup that a process is in. */
+/* Finds the cgroup of a process. */
 static bool find_own(pid_t pid, const char *controller, char *path)
 {
 	char line[4096], name[32];
@@ -98,7 +98,7 @@ int vgpu_cgroup_find(const char *controller, char *base)
 		own[0] = 0;
 	if (snprintf(base, PATH_MAX, "%.2000s%.2000s", mount, own) >= PATH_MAX - 64)
 		return ENAMETOOLONG;
-	/* In a container the mount may begin at the process's own cgroup. */
+	/* In a container, the mount may start at the process's own cgroup. */
 	if (access(base, F_OK))
 		snprintf(base, PATH_MAX, "%.4000s", mount);
 	return 0;
@@ -187,7 +187,7 @@ static bool is_listed(int directory, int wanted)
 	return listed;
 }
 
-/* Kills what is in a cgroup, and then moves it to another one, unless that is -1. */
+/* Kills all processes in cgroup @directory, and moves them to cgroup @to unless @to is -1. */
 static void kill_listed(int directory, int to)
 {
 	int procs = openat(directory, "cgroup.procs", O_RDONLY | O_CLOEXEC);
@@ -202,7 +202,7 @@ static void kill_listed(int directory, int to)
 
 		if (process < 0)
 			continue;
-		/* Its number may have become another's before the pidfd was open. */
+		/* The process may have ended, and its PID may have been reused, before pidfd_open(). */
 		if (is_listed(directory, pid) && !pidfd_send_signal(process, SIGKILL, NULL, 0) && to >= 0) {
 			snprintf(number, sizeof(number), "%d", pid);
 			write_text(to, "cgroup.procs", number);
@@ -212,7 +212,10 @@ static void kill_listed(int directory, int to)
 	fclose(list);
 }
 
-/* A frozen process of a v1 cgroup dies when it is let go: it is moved to one that is not frozen. */
+/*
+ * A frozen process of a v1 cgroup dies only when it is thawed, so it is moved to a cgroup that is
+ * not frozen.
+ */
 static void kill_in_v1(struct vgpu_gate *gate, const struct vgpu_gate_member *member)
 {
 	int parent = member->compiler ? gate->compilers : gate->children;
@@ -238,7 +241,7 @@ static bool remove_one(int parent, const char *name)
 
 void vgpu_cgroup_kill(struct vgpu_gate *gate, const struct vgpu_gate_member *member)
 {
-	/* cgroup.kill is of Linux 5.14, and so older than what the child needs. */
+	/* cgroup.kill exists since Linux 5.14; the child needs a later version anyway. */
 	if (gate->kind == VGPU_GATE_CGROUP2)
 		write_text(member->cgroup, "cgroup.kill", "1");
 	else
@@ -279,7 +282,7 @@ static void remove_below(const char *path, bool kill_first)
 
 	if (!directory)
 		return;
-	/* Processes in a frozen v1 cgroup die when they are let go; one above may hold them. */
+	/* Killed processes in a frozen v1 cgroup die only when thawed.  The parent was thawed before. */
 	if (kill_first)
 		write_text(dirfd(directory), "freezer.state", "THAWED");
 	while ((entry = readdir(directory))) {
@@ -293,7 +296,7 @@ static void remove_below(const char *path, bool kill_first)
 	if (kill_first && write_text(dirfd(directory), "cgroup.kill", "1") == ENOENT)
 		kill_listed(dirfd(directory), -1);
 	closedir(directory);
-	/* The kernel may need a moment to let go of processes that were just killed. */
+	/* The kernel may need a moment to release processes that were just killed. */
 	for (unsigned int i = 0; rmdir(path) && errno == EBUSY && kill_first && i < 1000; i++)
 		usleep(1000);
 }

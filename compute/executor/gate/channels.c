@@ -14,7 +14,10 @@
 #include "rm_abi.h"
 
 #define ROOT_LOCK	"/run/vgpumgr-gate.lock"
-/* In force beside a neighbour that works; alone a group runs whatever its timeslice is. */
+/*
+ * Timeslices take effect only while another slice uses the GPU: a group that is alone runs
+ * regardless of its timeslice.
+ */
 #define CLOSED_US	1u
 #define OPEN_US	20000u
 
@@ -54,10 +57,10 @@ static bool fail(char *reason, const char *what, uint32_t number)
 #define ALL_LISTS	UINT32_MAX
 
 /**
- * struct turn - one way for all groups of a child
- * @limit: how many lists of channels to give to the driver
- * @taken: out: how many of them it has taken
- * @refused: out: the driver does not take such calls at all
+ * struct turn - one pass over all groups of a child, which closes or opens them
+ * @limit: maximum number of channel lists to pass to the driver
+ * @taken: out: number of lists that the driver accepted
+ * @refused: out: the driver does not support such calls at all
  */
 struct turn {
 	struct rm_objects *objects;
@@ -70,7 +73,7 @@ struct turn {
 	bool refused;
 };
 
-/* Makes a control call with a file of the child's: the driver asks which file, not who. */
+/* Makes a control call on one of the child's files.  The driver checks the file, not the caller. */
 static bool control(struct turn *turn, uint32_t client, uint32_t object, uint32_t command,
 		    void *parameters, uint32_t bytes)
 {
@@ -124,7 +127,10 @@ static bool list_channels(struct turn *turn, const struct rm_object *subdevice,
 	return true;
 }
 
-/* All groups of a device: the driver takes a list only on a subdevice of their own client. */
+/*
+ * Disables or enables all groups of a device.  The driver accepts a list only on a subdevice of the
+ * same client.
+ */
 static bool disable_device(struct turn *turn, const struct rm_object *device)
 {
 	struct rm_disable_channels list = { .disable = turn->close };
@@ -153,7 +159,10 @@ static bool disable(struct turn *turn)
 	return true;
 }
 
-/* Of groups that run kernels: of a copy engine nobody has measured what it makes of them. */
+/*
+ * Sets the timeslices only of groups that run kernels.  Nobody has measured what timeslices do to a
+ * copy engine.
+ */
 static bool set_timeslices(struct turn *turn)
 {
 	for (uint32_t i = 0; i < turn->objects->count; i++) {
@@ -168,8 +177,9 @@ static bool set_timeslices(struct turn *turn)
 }
 
 /*
- * The driver may have taken some lists before it refused one.  Those channels are enabled again,
- * as nobody would do it later; timeslices are in force by then, and the child is stopped.
+ * The driver may have accepted some lists before it refused one.  Those channels are enabled again
+ * here, because no later call would do it.  By then the short timeslices are in force, and the
+ * child is stopped.
  */
 static bool stand_in(const struct turn *refused)
 {
@@ -192,7 +202,7 @@ static bool has_unpreemptible(const struct rm_objects *objects)
 
 bool vgpu_channels_set(struct vgpu_channels *channels, int process, bool close, char *reason)
 {
-	/* A relay that was taken over could write anything, at any time. */
+	/* Work on a copy: a compromised relay could write to the table at any time. */
 	static struct rm_objects objects;
 	struct turn turn = {
 		.objects = &objects, .process = process, .close = close, .reason = reason, .limit = ALL_LISTS,

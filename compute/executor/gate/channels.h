@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stops and starts what a child has under way on an NVIDIA GPU, while the child itself is
- * stopped: disables the channels of its groups, also in the middle of a kernel.
+ * Stops and restarts a child's work on an NVIDIA GPU while the child itself is stopped.  Closing
+ * disables the channels of the child's groups, even in the middle of a kernel.
  *
- * Two such calls at once, of whichever slices, left the groups of both stuck on an H100.
- * So they are made one at a time on a host: whoever makes one holds a lock file.
+ * On an H100, two such calls at the same time left the groups of both callers stuck, even when the
+ * callers belonged to different slices.  So a host makes one call at a time: the caller holds a
+ * lock file.
  *
- * Channels of copy engines are disabled as well: what a child has queued there could keep
- * the engine and the memory busy for minutes.
+ * Channels of copy engines are disabled as well: copies that a child has queued could keep the
+ * engine and the memory busy for minutes.
  */
 #ifndef VGPU_EXECUTOR_CHANNELS_H
 #define VGPU_EXECUTOR_CHANNELS_H
@@ -18,12 +19,12 @@
 #include "executor/gate/rm_objects.h"
 
 /**
- * struct vgpu_channels - a child's
- * @objects: shared with its relay
- * @closed: they are disabled, or were being when something failed
- * @by_timeslice: the driver refused to disable them, and short timeslices stand in
- * @unpreemptible: the driver refused to make kernels of some preemptible
- * @open_us: timeslice of each group while the gate is open; 0 for the usual one
+ * struct vgpu_channels - the channels of one child
+ * @objects: shared with the child's relay
+ * @closed: the channels are disabled, or disabling or enabling them failed halfway
+ * @by_timeslice: the driver refused to disable channels, so short timeslices are used instead
+ * @unpreemptible: the driver refused to make the kernels of some channels preemptible
+ * @open_us: timeslice of each group while the gate is open; 0 for the default
  */
 struct vgpu_channels {
 	struct rm_objects *objects;
@@ -33,7 +34,7 @@ struct vgpu_channels {
 	uint64_t open_us;
 };
 
-/* The file to lock; -1 with errno.  @path: NULL for the usual one. */
+/* Opens the lock file @path, or the default one if @path is NULL.  Return: -1 with errno on error. */
 int vgpu_channels_lock_open(const char *path);
 bool vgpu_channels_lock(int lock);
 void vgpu_channels_unlock(int lock);
@@ -41,18 +42,19 @@ void vgpu_channels_unlock(int lock);
 #define VGPU_CHANNELS_REASON	96u
 
 /**
- * vgpu_channels_set() - close or open
+ * vgpu_channels_set() - close or open the channels
  * @process: the child's pidfd; the child is stopped
- * @reason: VGPU_CHANNELS_REASON bytes for people, if it fails
+ * @reason: out: VGPU_CHANNELS_REASON bytes for a message if the call fails
  *
- * One thread at a time.  The caller holds the lock.  Return: whether the driver said that all is as asked.  A
- * child of which it did not may run on, and has to be killed.
+ * Only one thread calls this at a time, and it holds the lock.  Return: true if the driver
+ * confirmed the change for all channels.  If not, the child may still run on the GPU and has to be
+ * killed.
  */
 bool vgpu_channels_set(struct vgpu_channels *channels, int process, bool close, char *reason);
 
 /*
- * Tells the driver @open_us of all groups, unless short timeslices stand in for a closed gate.
- * With the lock.  What the driver refuses stays as it is: a group may have been freed meanwhile.
+ * Sets @open_us as the timeslice of all groups, unless the gate is closed by short timeslices.  The
+ * caller holds the lock.  Errors of the driver are ignored: a group may have been freed meanwhile.
  */
 void vgpu_channels_timeslice(const struct vgpu_channels *channels, int process);
 

@@ -29,7 +29,7 @@ static int name_it(struct vgpu_enclosure *enclosure, pid_t pid, const char *name
 
 	if (error)
 		return error;
-	/* It is in no cgroup that can be seen from here. */
+	/* The process's cgroup is outside of this process's cgroup namespace. */
 	if (!strncmp(own, "/..", 3))
 		return ENOENT;
 	if (!strcmp(own, "/"))
@@ -111,7 +111,7 @@ bool vgpu_enclosure_is_empty(const struct vgpu_enclosure *enclosure)
 
 static void remove_below(int directory, const char *name);
 
-/* What the program has made below it. */
+/* Removes the cgroups that the program made below its own. */
 static void remove_children(int directory)
 {
 	int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

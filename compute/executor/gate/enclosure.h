@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cgroup for a program that somebody else has started, below the one that it is in: so it
- * keeps the limits that it has, of a session or a container, and can be killed with all that
- * it starts.  It needs the unified hierarchy, and Linux 5.14.
+ * A cgroup for a program that another process has started.  It is made below the program's present
+ * cgroup.  So the limits of the program's session or container still apply, and the program can be
+ * killed with all that it starts.  This needs the unified hierarchy and Linux 5.14.
  */
 #ifndef VGPU_EXECUTOR_ENCLOSURE_H
 #define VGPU_EXECUTOR_ENCLOSURE_H
@@ -12,12 +12,12 @@
 #include <sys/types.h>
 
 /**
- * struct vgpu_enclosure - one program's
- * @directory: where it is in the file system
- * @path: as /proc/PID/cgroup has it
+ * struct vgpu_enclosure - the cgroup of one program
+ * @directory: its path in the file system
+ * @path: its path as in /proc/PID/cgroup
  * @cgroup: descriptor of @directory
- * @kill: of its cgroup.kill
- * @events: of its cgroup.events, for epoll's EPOLLPRI
+ * @kill: descriptor of its cgroup.kill
+ * @events: descriptor of its cgroup.events, for epoll's EPOLLPRI
  */
 struct vgpu_enclosure {
 	char directory[PATH_MAX];
@@ -28,17 +28,17 @@ struct vgpu_enclosure {
 };
 
 /**
- * vgpu_enclosure_make() - put a process into a cgroup of its own
- * @name: of the cgroup
+ * vgpu_enclosure_make() - move a process into a new cgroup
+ * @name: name of the cgroup
  *
- * What the process has started before stays where it is.  Return: 0 or a positive errno value.
+ * Processes that @pid started before stay in their cgroup.  Return: 0 or a positive errno value.
  */
 int vgpu_enclosure_make(struct vgpu_enclosure *enclosure, pid_t pid, const char *name);
-/* Puts the process back to where it was; nothing is left of the cgroup.  It may never have been made. */
+/* Moves the process back to its former cgroup and removes the new one, if it was made at all. */
 void vgpu_enclosure_undo(struct vgpu_enclosure *enclosure, pid_t pid);
 void vgpu_enclosure_kill(const struct vgpu_enclosure *enclosure);
 bool vgpu_enclosure_is_empty(const struct vgpu_enclosure *enclosure);
-/* False while processes are left in it. */
+/* Return: false while the cgroup still has processes. */
 bool vgpu_enclosure_remove(struct vgpu_enclosure *enclosure);
 
 #endif /* VGPU_EXECUTOR_ENCLOSURE_H */

@@ -27,17 +27,20 @@
 #include "executor/log.h"
 #include "executor/notice.h"
 
-/* How often files are looked for that processes have handed to each other. */
+/* How often the fence looks for files that processes have passed to each other. */
 #define LOOK_EVERY_MS	2000
-/* On a host with many processes less often: it may take one part of the time in so many. */
+/*
+ * On a host with many processes the fence looks less often: it spends at most 1/LOOK_RATIO of the
+ * time on this.
+ */
 #define LOOK_RATIO	50u
-/* Calls that wait for the gate; while there are so many, no others are taken. */
+/* Maximum number of calls that wait for the gate.  At this number, the fence accepts no more calls. */
 #define HELD_MAX	64u
 
-/* Its descriptors. */
+/* The fence's descriptors. */
 enum { LISTENER = 3, CHANGED, REOPENED, KILL, PROCS, SUPERVISOR, BEHIND };
 
-/* @held: notifications without an answer; @look_ns: when to look for files the next time */
+/* @held: notifications that have no answer yet; @look_ns: when to look for files again */
 struct fence {
 	struct vgpu_fence given;
 	struct fence_books books;
@@ -79,9 +82,9 @@ static bool place_descriptors(struct vgpu_fence *fence)
 }
 
 /*
- * The driver gives more rights to a client whose maker has CAP_SYS_ADMIN.  What is kept is to look
- * into the program's processes, whoever they are.  It stays root's process, which no process of a
- * tenant's may send a signal to.
+ * The driver gives more rights to a client whose maker has CAP_SYS_ADMIN, so the fence drops it.
+ * It keeps the capabilities to look into the program's processes, whatever their user.  It stays a
+ * process of root, so no process of a tenant can send it a signal.
  */
 static bool drop_privileges(void)
 {
@@ -93,7 +96,7 @@ static bool drop_privileges(void)
 	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !setgroups(0, NULL) && !syscall(SYS_capset, &header, kept);
 }
 
-/* The driver makes a device only for a process that has it open. */
+/* The driver makes a device object only for a process that has the device open. */
 static void open_device(const struct vgpu_fence *fence)
 {
 	char path[32];
@@ -122,15 +125,19 @@ static pid_t find_leader(pid_t thread)
 	return leader;
 }
 
-/* A thread with descriptors of its own would have the call made on another file than it names. */
+/*
+ * A thread with its own descriptor table is rejected: the call would be made on another file than
+ * the thread named.
+ */
 static bool shares_files(pid_t thread, pid_t leader)
 {
 	return thread == leader || !syscall(SYS_kcmp, thread, leader, KCMP_FILES, 0, 0);
 }
 
 /*
- * Opens what a call needs.  All of it belongs to the caller if that still waits afterwards, because
- * then its number was not given to another one meanwhile.  Nothing is kept for the next call.
+ * Opens the caller's memory and pidfd.  The caller's number may be reused by another process
+ * meanwhile.  So the results are valid only if the caller still waits afterwards.  Nothing is kept
+ * for the next call.
  */
 static bool enter_caller(struct fence *fence, const struct seccomp_notif *told)
 {
@@ -220,7 +227,7 @@ static void tell_changes(struct fence *fence)
 	eventfd_write(CHANGED, 1);
 }
 
-/* False if it has no answer yet. */
+/* Return: false if the call has to wait and has no answer yet. */
 static bool serve(struct fence *fence, const struct seccomp_notif *told)
 {
 	int error = make_call(fence, told);
@@ -231,7 +238,7 @@ static bool serve(struct fence *fence, const struct seccomp_notif *told)
 	return true;
 }
 
-/* While the gate is closed, only those of threads that were killed are dropped. */
+/* While the gate is closed, this only drops the calls of threads that were killed. */
 static void serve_held(struct fence *fence)
 {
 	bool closed = atomic_load(&fence->given.page->closing);
@@ -323,7 +330,7 @@ static void run(struct fence *fence)
 			fence_reap(&fence->books, false);
 		if (polls[ASKED].revents & POLLIN)
 			receive(fence);
-		else if (polls[ASKED].revents)	/* nobody has the filter any more */
+		else if (polls[ASKED].revents)	/* no process has the filter any more */
 			return;
 		if (polls[OPENED].revents || fence->held_count)
 			serve_held(fence);

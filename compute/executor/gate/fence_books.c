@@ -16,7 +16,7 @@
 
 #define DEVICE_MAJOR	195u
 
-/* The kernel gives nvidia-uvm a number when it is loaded. */
+/* The kernel assigns a major number to nvidia-uvm when the module is loaded. */
 static unsigned int find_managed_major(void)
 {
 	FILE *devices = fopen("/proc/devices", "re");
@@ -54,7 +54,7 @@ bool fence_enter(struct fence_books *books)
 {
 	if (!books)
 		return true;
-	/* The supervisor writes the one and then reads the other: one of both sees it. */
+	/* The supervisor sets @closing and then reads @busy, so at least one side sees the other's store. */
 	atomic_store(&books->fence->page->busy, 1);
 	if (!atomic_load(&books->fence->page->closing))
 		return true;
@@ -85,7 +85,7 @@ int fence_keep_file(struct fence_books *books, uint32_t client, int file)
 		place->lost = false;
 		return place->file;
 	}
-	/* Without its file the gate cannot stop it, and ends the program. */
+	/* Without the client's file the gate cannot stop the client, and kills the program. */
 	return -1;
 }
 
@@ -110,7 +110,7 @@ static bool add_within(_Atomic uint64_t *used, uint64_t limit, uint64_t bytes)
 	return true;
 }
 
-/* The driver gives memory in pages of this size, or larger ones, in which libcuda asks for it. */
+/* The driver allocates GPU memory in pages of at least this size, which libcuda also requests. */
 #define PAGE_BYTES	65536u
 
 static uint64_t round_up(uint64_t bytes)
@@ -134,7 +134,7 @@ bool fence_take_memory(struct fence_books *books, uint64_t bytes)
 {
 	if (!books || !bytes || take(books, round_up(bytes)))
 		return true;
-	/* Perhaps what has just ended had it. */
+	/* Memory of a process that has just ended may not be returned yet. */
 	fence_reap(books, false);
 	return take(books, round_up(bytes));
 }
@@ -203,8 +203,8 @@ static bool has_ended(struct fence_client *client)
 }
 
 /*
- * The file may still be on its way from one process to another, so it does not do to close the
- * fence's own: the client itself is freed, with all that it has.
+ * Closing the fence's own descriptor is not enough, because the file may be in transit from one
+ * process to another.  So the client itself is freed, with all its objects.
  */
 static void free_client(struct fence_books *books, struct fence_client *client)
 {
@@ -214,13 +214,16 @@ static void free_client(struct fence_books *books, struct fence_client *client)
 	if (!fence_enter(books))
 		return;
 	ioctl(client->file, _IOWR(RM_MAGIC, RM_ESC_FREE, struct rm_free), &release);
-	/* Whatever the driver says to that, it has no such client afterwards that somebody can use. */
+	/* Whatever the driver returned, no process can use the client afterwards. */
 	rm_forget(&books->fence->page->objects, handle, handle);
 	fence_note_freed(books, handle, handle, true);
 	fence_leave(books);
 }
 
-/* An ended process may have handed a file on before; without @all, only the files of such are looked for. */
+/*
+ * Lists the files to look for: those of clients whose maker has ended, because that process may
+ * have passed its file on; with @all, the files of all clients.
+ */
 static unsigned int list_files(struct fence_books *books, bool all, struct fence_client **clients, int *files)
 {
 	unsigned int count = 0;
@@ -248,7 +251,10 @@ bool fence_reap(struct fence_books *books, bool all)
 		fence_find_holders(books->fence, files, count, held);
 	for (unsigned int i = 0; i < count; i++) {
 		alone = alone && held[i] != FENCE_HELD_OUTSIDE;
-		/* A maker that lives has closed it, as by execve(), or has it on the way to another process. */
+		/*
+		 * A living maker has either closed the file, for example by execve(), or is passing
+		 * it to another process.  In the latter case the next search finds it.
+		 */
 		if (held[i] == FENCE_HELD_BY_NOBODY && (clients[i]->maker < 0 || clients[i]->lost))
 			free_client(books, clients[i]);
 		else if (all)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a fence knows of its program beside the objects that the gate stops: files of
- * clients, and memory of the GPU.  All of these do nothing, and permit all, without books.
+ * What a fence records about its program in addition to the objects that the gate stops: files of
+ * clients, and GPU memory.  If @books is NULL, all of these functions do nothing and permit
+ * everything.
  *
- * Memory that is managed (nvidia-uvm) is moved to the GPU by page faults, without a call, and
- * is not counted; nor is what the driver itself needs for a context and for page tables.
+ * Managed memory (nvidia-uvm) is moved to the GPU by page faults, without a call, and is not
+ * counted.  The driver's own memory for contexts and page tables is not counted either.
  */
 #ifndef VGPU_EXECUTOR_FENCE_BOOKS_H
 #define VGPU_EXECUTOR_FENCE_BOOKS_H
@@ -19,9 +20,9 @@
 
 /**
  * struct fence_client - a client of the program
- * @file: the fence's own descriptor of its file; -1 for a place that is free
- * @maker: pidfd of the process that has made it; -1 when that has ended
- * @lost: no process had the file when all were looked through the last time
+ * @file: the fence's own descriptor of the client's file; -1 if this entry is free
+ * @maker: pidfd of the process that made the client; -1 when that process has ended
+ * @lost: no process had the file at the last search of all files
  */
 struct fence_client {
 	uint32_t handle;
@@ -30,7 +31,7 @@ struct fence_client {
 	bool lost;
 };
 
-/* @tracked: @parent is among the objects, so that it is known when it is gone. */
+/* @tracked: @parent is in the table of objects, which shows when it is freed. */
 struct fence_memory {
 	uint32_t client;
 	uint32_t parent;
@@ -40,8 +41,8 @@ struct fence_memory {
 };
 
 /**
- * struct fence_books - one fence's
- * @caller: process group leader of whoever makes the present call
+ * struct fence_books - the books of one fence
+ * @caller: PID of the thread group leader of the present call's caller
  */
 struct fence_books {
 	const struct vgpu_fence *fence;
@@ -57,32 +58,38 @@ void fence_books_open(struct fence_books *books, const struct vgpu_fence *fence)
 /* Is this a file of NVIDIA's driver? */
 bool fence_is_device(const struct fence_books *books, int file);
 
-/* Before a call that the gate must know of, and after it.  False: the gate is closed; not now. */
+/*
+ * fence_enter() is called before a call that concerns the gate, and fence_leave() after it.
+ * fence_enter() returns false if the gate is closed: the call must wait.
+ */
 bool fence_enter(struct fence_books *books);
 void fence_leave(struct fence_books *books);
 
-/* A new client of this file, whose descriptor stays the caller's.  Return: the fence's own. */
+/* Adds a new client.  The caller keeps its descriptor @file.  Return: the fence's own descriptor. */
 int fence_keep_file(struct fence_books *books, uint32_t client, int file);
 
-/* Before memory is made.  False: it is more than the tenant may have. */
+/* Called before memory is allocated.  Return: false if the tenant's limit would be exceeded. */
 bool fence_take_memory(struct fence_books *books, uint64_t bytes);
-/* It was not made. */
+/* Returns the bytes of fence_take_memory() if the allocation failed. */
 void fence_give_memory(struct fence_books *books, uint64_t bytes);
-/* It was. */
+/* Records the memory if the allocation succeeded. */
 void fence_note_memory(struct fence_books *books, uint32_t client, uint32_t parent, uint32_t handle,
 		       uint64_t bytes);
-/* What an object counts with; 0 if it is no memory. */
+/* Return: the bytes that are counted for an object; 0 if it is not memory. */
 uint64_t fence_memory_of(const struct fence_books *books, uint32_t client, uint32_t handle);
-/* An object was freed, and is forgotten among the objects with all below it, if it was @tracked there. */
+/*
+ * Records that an object was freed.  If it was @tracked, it and its descendants were removed from
+ * the table of objects.
+ */
 void fence_note_freed(struct fence_books *books, uint32_t client, uint32_t handle, bool tracked);
 
 /**
  * fence_reap() - free the clients of processes that have ended
+ * @all: also look for the files of living processes
  *
  * A client stays as long as some other process of the program has its file.
- * @all: look for the files of processes that live, too
  *
- * Return: false if a process that is not the program's has a file that was looked for.
+ * Return: false if a process outside of the program has one of the files.
  */
 bool fence_reap(struct fence_books *books, bool all);
 

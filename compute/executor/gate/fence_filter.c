@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The filter of a native program: which of its calls the fence is told of.  Alone in its file,
- * because the launcher has nothing else of the gate.
+ * The filter of a native program: it selects the calls that are passed to the fence.  It is in a
+ * file of its own because the launcher uses nothing else of the gate.
  *
- * NVIDIA's driver looks at the low byte of a number and at the size in it, not at its letter,
- * and nvidia-uvm at the whole number.  What neither could take goes on without a word, so that
- * terminals, sockets and files cost nothing; so do calls that are harmless by their number.
+ * NVIDIA's driver checks the low byte and the size in a request number, but not the letter.
+ * nvidia-uvm checks the whole number.  Calls that neither of them would accept continue at once, so
+ * terminals, sockets and files have no overhead.  Calls whose number alone shows that they are
+ * harmless continue, too.
  */
 #include <errno.h>
 #include <linux/capability.h>
@@ -31,22 +32,22 @@
 
 #define INSTRUCTIONS	256u
 /*
- * All numbers of the driver's are in one of these.  The second has those of drm that make
- * memory, too: drm looks at no letter either.
+ * All request numbers of the driver have a low byte in one of these ranges.  The second range
+ * includes the drm calls that allocate memory, because drm does not check the letter either.
  */
 #define ESCAPES_FIRST	0x20u
 #define ESCAPES_LAST	0x5fu
 #define NUMBERS_FIRST	160u
 #define NUMBERS_LAST	230u
-#define MANAGED_LAST	0xfffu	/* of nvidia-uvm, with what it has for tests */
+#define MANAGED_LAST	0xfffu	/* nvidia-uvm, including its test calls */
 #define MANAGED_BEGIN	0x30000000u
 #define MANAGED_BEGIN_LAST	0x300000ffu
-/* struct termios2, whose calls have low bytes that are the driver's, and another size. */
+/* struct termios2: its calls have low bytes of the driver's range, but another size. */
 #define TERMINAL	'T'
 #define TERMINAL_BYTES	44u
 #define DISPLAY		'd'
 #define MODE_SETTING	'm'
-#define MODE_SETTING_BYTES	16u	/* of its one call, whose number is 0, with any letter */
+#define MODE_SETTING_BYTES	16u	/* its only call has number 0 and any letter */
 #define NUMBER_OFFSET	offsetof(struct seccomp_data, args[1])
 
 struct program {
@@ -79,7 +80,7 @@ static void give_within(struct program *program, uint32_t first, uint32_t last, 
 	give(program, action);
 }
 
-/* A part of the number: the letter, the size, the low byte. */
+/* Loads a part of the request number: letter, size or low byte. */
 static void load_part(struct program *program, unsigned int shift, uint32_t mask)
 {
 	emit(program, BPF_LD | BPF_W | BPF_ABS, NUMBER_OFFSET, 0, 0);
@@ -97,13 +98,13 @@ static void write_system_calls(struct program *program)
 	emit(program, BPF_JMP | BPF_JGE | BPF_K, VGPU_SANDBOX_X32, 0, 1);
 	give(program, SECCOMP_RET_KILL_PROCESS);
 #endif
-	/* Its calls pass by every filter. */
+	/* Calls made through io_uring bypass every seccomp filter. */
 	give_if(program, __NR_io_uring_setup, SECCOMP_RET_ERRNO | EPERM);
 	emit(program, BPF_JMP | BPF_JEQ | BPF_K, __NR_ioctl, 1, 0);
 	give(program, SECCOMP_RET_ALLOW);
 }
 
-/* Whole numbers; those of the driver's own letter with both directions are its own calls. */
+/* Compares whole numbers: nvidia-uvm's calls, and the launcher's own call. */
 static void write_numbers(struct program *program)
 {
 	emit(program, BPF_LD | BPF_W | BPF_ABS, NUMBER_OFFSET, 0, 0);
@@ -114,7 +115,10 @@ static void write_numbers(struct program *program)
 	give_if(program, VGPU_FENCE_HELLO, SECCOMP_RET_USER_NOTIF);
 }
 
-/* Calls that the driver's own letter begins, of any size. */
+/*
+ * Numbers with the driver's own letter and both directions are the driver's calls, whatever their
+ * size.  Those in the list continue, and the others go to the fence.
+ */
 static void write_continued(struct program *program)
 {
 	unsigned short begin;
@@ -125,7 +129,7 @@ static void write_continued(struct program *program)
 	emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0xc0000000u | RM_MAGIC << 8, 0, 0);
 	load_part(program, 0, 0xff);
 	for (unsigned int i = 0; rm_continued[i]; i++)
-		/* The older way to memory takes the GPU's as well, which is counted. */
+		/* The older memory call can also allocate GPU memory, which the fence has to count. */
 		if (rm_continued[i] != RM_ESC_HEAP)
 			give_if(program, rm_continued[i], SECCOMP_RET_ALLOW);
 	give(program, SECCOMP_RET_USER_NOTIF);
@@ -140,7 +144,7 @@ static void write_others(struct program *program)
 	give_if(program, MODE_SETTING, SECCOMP_RET_USER_NOTIF);
 	load_part(program, 16, 0x3fff);
 	give_if(program, 0, SECCOMP_RET_ALLOW);
-	/* The letter and the size. */
+	/* Compare letter and size. */
 	load_part(program, 8, 0x3fffff);
 	give_if(program, TERMINAL_BYTES << 8 | TERMINAL, SECCOMP_RET_ALLOW);
 	load_part(program, 0, 0x3fff00ff);
@@ -152,9 +156,10 @@ static void write_others(struct program *program)
 }
 
 /*
- * Calls that go on in the program have the rights of whoever makes them: with CAP_SYS_ADMIN the
- * driver would give out all of the GPU's memory, also that of others.  The others would let a
- * program reach into its fence, or past the kernel.  Without new privileges none comes back.
+ * Calls that continue in the program have the rights of their caller.  With CAP_SYS_ADMIN the
+ * driver would give out all GPU memory, including that of other tenants.  The other capabilities
+ * would enable a program to access its fence or to bypass the kernel.  no_new_privs keeps the
+ * program from regaining any of them.
  */
 static const unsigned int given_up[] = {
 	CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_BPF, CAP_PERFMON,
@@ -195,7 +200,7 @@ int vgpu_fence_listen(void)
 	filter.len = program.length;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || !give_up_privileges())
 		return -errno;
-	/* Without WAIT_KILLABLE_RECV a signal would have a call made twice. */
+	/* Without WAIT_KILLABLE_RECV, a signal would cause a call to be made twice. */
 	listener = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
 			   SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, &filter);
 	return listener < 0 ? -errno : (int)listener;

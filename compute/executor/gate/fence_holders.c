@@ -30,7 +30,7 @@ bool fence_is_inside(const struct vgpu_fence *fence, pid_t pid)
 
 #define NAME_BYTES	128u
 
-/* Files with another name need not be compared. */
+/* @names: targets of the links in /proc/self/fd.  Files with different names need not be compared. */
 struct wanted {
 	const int *files;
 	unsigned int count;
@@ -48,7 +48,7 @@ static bool read_name(int directory, const char *number, char *name)
 	return true;
 }
 
-/* Compares one descriptor of a process's with all files. */
+/* Compares one descriptor of a process with all wanted files. */
 static void compare(const struct vgpu_fence *fence, struct wanted *wanted, pid_t pid, const char *number,
 		    const char *name)
 {
@@ -88,7 +88,7 @@ void fence_find_holders(const struct vgpu_fence *fence, const int *files, unsign
 	for (unsigned int i = 0; i < count; i++) {
 		snprintf(number, sizeof(number), "%d", files[i]);
 		held[i] = FENCE_HELD_BY_NOBODY;
-		/* What cannot be looked for is taken for held. */
+		/* A file that cannot be searched for counts as held. */
 		if (!processes || own < 0 || !read_name(own, number, wanted.names[i]))
 			held[i] = FENCE_HELD_INSIDE;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who has an open file of the program's: processes can hand files to each other. */
+/* Finds the processes that have one of the program's files open.  Processes can pass files to each other. */
 #ifndef VGPU_EXECUTOR_FENCE_HOLDERS_H
 #define VGPU_EXECUTOR_FENCE_HOLDERS_H
 
@@ -11,15 +11,15 @@
 enum fence_held {
 	FENCE_HELD_BY_NOBODY,
 	FENCE_HELD_INSIDE,	/* by a process of the program */
-	FENCE_HELD_OUTSIDE,	/* by one that is not, perhaps by others as well */
+	FENCE_HELD_OUTSIDE,	/* by a process outside of the program, perhaps by others as well */
 };
 
 /**
- * fence_find_holders() - who has each of some files
+ * fence_find_holders() - find out which processes have each of some files open
  * @files: the fence's own descriptors, @count of them
- * @held: out: the same number
+ * @held: out: one entry for each file
  *
- * Looks once through all processes of the host, but for the fence and its supervisor.
+ * Searches all processes of the host once, except the fence and its supervisor.
  */
 void fence_find_holders(const struct vgpu_fence *fence, const int *files, unsigned int count,
 			enum fence_held *held);

@@ -15,7 +15,10 @@
 #include "executor/gate/cgroup.h"
 #include "executor/gate/tree.h"
 
-/* A list of threads that may not run is stable long before it was read so often. */
+/*
+ * Maximum number of times to read the list of threads.  Stopping threads start no others, so the
+ * list is stable much earlier.
+ */
 #define HURRY_READS	64u
 
 static const char *const names[] = { "auto", "cgroup2", "cgroup1", "signal" };
@@ -84,7 +87,10 @@ static void send_to(pid_t pid, int process, void *context)
 	pidfd_send_signal(process, ((struct signal_to_all *)context)->number, NULL, 0);
 }
 
-/* Until no process is new: one that was made before its parent stopped is found next time. */
+/*
+ * Repeats until no new process is found: a process that was made before its parent stopped is found
+ * in the next pass.
+ */
 static void signal_tree(const struct vgpu_gate_member *member, int number)
 {
 	struct signal_to_all all = { number };
@@ -147,7 +153,7 @@ int vgpu_gate_reopen(struct vgpu_gate *gate, struct vgpu_gate_member *const *mem
 	return 0;
 }
 
-/* Reads the list of threads once; the number of threads, or negative if there is no list. */
+/* Reads the list of threads once.  Return: the number of threads, or negative if there is no list. */
 static int set_priorities(pid_t pid, int policy, int priority, bool *changed, bool *done)
 {
 	struct sched_param parameters = { .sched_priority = priority };
@@ -182,7 +188,7 @@ bool vgpu_gate_hurry(const struct vgpu_gate_member *member, bool hurry)
 	int before, now = -1;
 	bool changed, done;
 
-	/* A thread may be missed while others end: read until nothing is new. */
+	/* A thread may be missed while others end: repeat until nothing is new. */
 	for (unsigned int i = 0; i < HURRY_READS; i++) {
 		before = now;
 		changed = false;
@@ -217,7 +223,10 @@ bool vgpu_gate_has_stopped(struct vgpu_gate *gate, const struct vgpu_gate_member
 
 	if (gate->kind != VGPU_GATE_SIGNAL)
 		return vgpu_cgroup_is_frozen(gate);
-	/* Told when the last thread of the group has stopped, or when the process is dead. */
+	/*
+	 * waitid() reports the stop when the last thread of the group has stopped, or the end when
+	 * the process is dead.
+	 */
 	if (waitid(P_PIDFD, (id_t)member->pidfd, &information,
 		   WSTOPPED | WEXITED | WNOHANG | WNOWAIT) || !information.si_pid)
 		return false;

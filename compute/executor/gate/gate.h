@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The gate of a slice: stops all its children whatever they do, lets them go on, and
- * kills one with everything that it started.
+ * The gate of a slice: it stops all children of the slice whatever they do, lets them continue, and
+ * kills one child with everything that it started.
  *
- * Three kinds: the freezer of cgroup v2, the freezer of cgroup v1, and SIGSTOP to each
- * thread group where there is no cgroup to be had.  The supervisor's one thread calls
- * all of this.
+ * There are three kinds: the freezer of cgroup v2, the freezer of cgroup v1, and, where no cgroup
+ * is available, SIGSTOP to each thread group.  The supervisor's only thread calls all of these
+ * functions.
  */
 #ifndef VGPU_EXECUTOR_GATE_H
 #define VGPU_EXECUTOR_GATE_H
@@ -26,9 +26,9 @@ enum vgpu_gate_kind {
 
 /**
  * struct vgpu_gate_member - a child or a compiler
- * @cgroup: descriptor to be born in (cgroup v2), or -1
- * @procs: descriptor of cgroup.procs to be moved to (cgroup v1), or -1
- * @compiler: compilers are killed as children are, and not stopped
+ * @cgroup: descriptor of the cgroup to start in (cgroup v2), or -1
+ * @procs: descriptor of the cgroup.procs to be moved to (cgroup v1), or -1
+ * @compiler: a compiler can be killed like a child, but is never stopped
  */
 struct vgpu_gate_member {
 	char name[32];
@@ -41,9 +41,9 @@ struct vgpu_gate_member {
 
 /**
  * struct vgpu_gate - one per supervisor
- * @path: directory of all cgroups of this supervisor, empty without
+ * @path: directory of all cgroups of this supervisor; empty if there are none
  * @children: directory of the cgroups of children
- * @ending: of cgroups for what was killed while @children was frozen (cgroup v1)
+ * @ending: directory of cgroups for members that were killed while @children was frozen (cgroup v1)
  * @freeze: cgroup.freeze or freezer.state of @children
  * @events: cgroup.events of @children, for epoll's EPOLLPRI, or -1
  * @stat: cpu.stat of @children, or -1
@@ -65,43 +65,50 @@ struct vgpu_gate {
 const char *vgpu_gate_name(enum vgpu_gate_kind kind);
 
 /**
- * vgpu_gate_open() - find out which kind is to be had, and prepare it
- * @wanted: VGPU_GATE_AUTO for the best
- * @directory: cgroup directory to use, or NULL for the one the process is in
+ * vgpu_gate_open() - find out which kind is available, and prepare it
+ * @wanted: VGPU_GATE_AUTO for the best available kind
+ * @directory: cgroup directory to use, or NULL for the one of this process
  *
  * Return: 0 or a positive errno value.  AUTO always succeeds.
  */
 int vgpu_gate_open(struct vgpu_gate *gate, enum vgpu_gate_kind wanted, const char *directory);
-/* Removes what open() made; no member is left. */
+/* Removes what vgpu_gate_open() made.  There must be no members left. */
 void vgpu_gate_release(struct vgpu_gate *gate);
 
-/* 0 or a positive errno value.  The caller fills in @pid and @pidfd when it has them. */
+/* Return: 0 or a positive errno value.  The caller sets @pid and @pidfd when the process exists. */
 int vgpu_gate_add(struct vgpu_gate *gate, struct vgpu_gate_member *member, uint64_t number,
 		  bool compiler);
-/* Sends SIGKILL to all processes of a member; they may take a while to be gone. */
+/* Sends SIGKILL to all processes of a member.  They may need a while to end. */
 void vgpu_gate_kill(struct vgpu_gate *gate, const struct vgpu_gate_member *member);
-/* After the member's first process was reaped: false while some other process is left. */
+/*
+ * Call it after the member's first process was reaped.  Return: false while the member has another
+ * process.
+ */
 bool vgpu_gate_remove(struct vgpu_gate *gate, struct vgpu_gate_member *member);
 
-/* Orders the members to stop, or to go on.  Member processes that start later obey too. */
+/*
+ * vgpu_gate_close() orders the members to stop, vgpu_gate_reopen() to continue.  Both orders also
+ * apply to processes that members start later.
+ */
 int vgpu_gate_close(struct vgpu_gate *gate, struct vgpu_gate_member *const *members,
 		    unsigned int count);
 int vgpu_gate_reopen(struct vgpu_gate *gate, struct vgpu_gate_member *const *members,
 		     unsigned int count);
 /**
- * vgpu_gate_hurry() - let threads that are about to stop run before others, or no longer
+ * vgpu_gate_hurry() - raise or restore the priority of threads that are about to stop
  *
- * A thread that waits for a processor stops only when it has got one, which takes long
- * on a busy host.  To be called with true after vgpu_gate_close(), when no thread can
- * get back to its own code any more, and with false before vgpu_gate_reopen().
- * Not for VGPU_GATE_SIGNAL, where SIGCONT takes a thread back to its own code.
- * Return: false if some thread could not be changed.
+ * A thread that waits for a processor stops only when it gets one, which takes long on a busy
+ * host.  Call it with true after vgpu_gate_close(), when no thread can return to its own code any
+ * more, and with false before vgpu_gate_reopen().  Do not use it for VGPU_GATE_SIGNAL, where
+ * SIGCONT returns a thread to its own code.
+ *
+ * Return: false if the priority of some thread could not be changed.
  */
 bool vgpu_gate_hurry(const struct vgpu_gate_member *member, bool hurry);
 /* Has each thread of this member stopped?  With cgroups the answer is for all members. */
 bool vgpu_gate_has_stopped(struct vgpu_gate *gate, const struct vgpu_gate_member *member);
 
-/* Processor time that children have used, ever, in ns; 0 if the kind cannot tell. */
+/* Return: total processor time that children have used, in ns; 0 if this kind of gate does not report it. */
 uint64_t vgpu_gate_processor_ns(const struct vgpu_gate *gate);
 
 /* Removes cgroups of supervisors that were killed. */

@@ -9,7 +9,7 @@
 
 #include "executor/gate/cgroup.h"
 
-/* The controller has to be passed down level by level; a level with processes may refuse. */
+/* The controller has to be enabled level by level.  A level that has processes may refuse. */
 static int open_unified(struct vgpu_memory *memory, const struct vgpu_gate *gate)
 {
 	int above = openat(gate->base, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -23,7 +23,7 @@ static int open_unified(struct vgpu_memory *memory, const struct vgpu_gate *gate
 		return errno;
 	memory->directory = fcntl(gate->children, F_DUPFD_CLOEXEC, 0);
 	memory->file = "memory.max";
-	/* Without it a child could push others' memory out instead of its own. */
+	/* With swap, a child could push the memory of others out instead of its own. */
 	vgpu_cgroup_write(gate->children, "memory.swap.max", "0");
 	return memory->directory < 0 ? errno : 0;
 }

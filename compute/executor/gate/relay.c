@@ -23,7 +23,7 @@
 #include "executor/log.h"
 #include "executor/notice.h"
 
-/* Its descriptors. */
+/* The relay's descriptors. */
 enum { LISTENER = 3, PROCESS, MEMORY, BEHIND };
 
 static uint64_t now_ns(void)
@@ -34,7 +34,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Of a capability to look into the child, in the user namespace that the process is in. */
+/* Keeps only the capability to look into the child, in the relay's present user namespace. */
 static bool keep_look(void)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -44,7 +44,10 @@ static bool keep_look(void)
 	return !syscall(SYS_capset, &header, kept);
 }
 
-/* In the child's own user namespace it is the child's user, and can look into nobody else. */
+/*
+ * Enters the child's own user namespace.  There the relay is the child's user, and can look into no
+ * process outside.
+ */
 static bool enter_namespace(void)
 {
 	if (!geteuid() && setgroups(0, NULL))
@@ -66,7 +69,7 @@ static bool drop_privileges(const struct vgpu_relay *relay)
 	       !setresgid(user, user, user) && !setresuid(user, user, user) && keep_look();
 }
 
-/* The kernel writes as much as it knows of, however much the caller has room for. */
+/* The kernel writes structures of its own size, whatever the size of the caller's buffer. */
 static bool fits(void)
 {
 	struct seccomp_notif_sizes sizes;
@@ -78,7 +81,7 @@ static bool fits(void)
 	       sizes.seccomp_notif_resp <= sizeof(struct seccomp_notif_resp);
 }
 
-/* Into their places, and all others closed. */
+/* Moves the descriptors to their fixed numbers, and closes all others. */
 static bool place_descriptors(struct vgpu_relay *relay)
 {
 	int *descriptors[] = { &relay->listener, &relay->process, &relay->memory };
@@ -145,10 +148,10 @@ static void serve(struct relay_state *state)
 	for (;;) {
 		if (poll(&listener, 1, -1) < 0)
 			continue;
-		if (!(listener.revents & POLLIN))	/* nobody has the filter any more */
+		if (!(listener.revents & POLLIN))	/* no process has the filter any more */
 			return;
 		memset(&told, 0, sizeof(told));
-		/* A thread that was killed meanwhile asks no more. */
+		/* The thread may have been killed meanwhile.  Then there is no call to answer. */
 		if (ioctl(LISTENER, SECCOMP_IOCTL_NOTIF_RECV, &told))
 			continue;
 		answer(&told, &said, state, &notice);
@@ -176,7 +179,7 @@ _Noreturn void vgpu_relay_run(const struct vgpu_relay *given)
 			 (unsigned long long)relay.number, errno);
 		_exit(1);
 	}
-	/* A change of user has cleared it. */
+	/* A change of user has cleared the parent-death signal. */
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) || getppid() != relay.parent)
 		_exit(1);
 	snprintf(path, sizeof(path), "/dev/nvidia%d", relay.gpu);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The relay: a process beside a child that makes the child's calls to NVIDIA's driver.
+ * The relay: a process that accompanies a child and makes the child's calls to NVIDIA's driver.
  *
- * The kernel stops each ioctl() of the child and tells the relay of it (seccomp's user
- * notification).  The relay copies what the call is about, decides on the copy (rm_calls.h),
- * makes the call with the copy on the child's open file, and gives the child the result.
- * So what was decided upon is what is done, whatever the child does with its memory.
+ * The kernel stops each ioctl() of the child and notifies the relay (seccomp user notification).
+ * The relay copies the arguments, decides on the copy (rm_calls.h), makes the call with the copy on
+ * the child's open file, and gives the child the result.  So the driver executes exactly the
+ * arguments that were checked, whatever the child does with its memory.
  *
- * The supervisor starts one relay for each child, because it reads what a tenant writes,
- * and because a call of the driver's can take long.  It is the same user as the child, in the
- * child's user namespace, and has one privilege there: to look into the child.  On a machine
- * without user namespaces it keeps that one of root's.  It lives as long as both.
+ * The supervisor starts one relay for each child, because a relay parses input of a tenant, and
+ * because a call to the driver can take long.  The relay has the child's user and is in the child's
+ * user namespace.  Its only privilege there is to look into the child.  On a machine without user
+ * namespaces it keeps this one privilege of root.  It ends with the child or with the supervisor.
  *
- * A child that is being stopped stops when its calls are done: the kernel lets a thread
- * wait for the relay's answer before it freezes.  So while a child is stopped, none of its
- * calls is under way, and the table is complete.
+ * A child that is being stopped stops when its calls are done: the kernel lets a thread wait for
+ * the relay's answer before it freezes the thread.  So while a child is stopped, none of its calls
+ * is in progress, and the table of objects is complete.
  */
 #ifndef VGPU_EXECUTOR_RELAY_H
 #define VGPU_EXECUTOR_RELAY_H
@@ -25,17 +25,17 @@
 #include "executor/gate/rm_objects.h"
 
 /**
- * struct vgpu_relay - what it is started with
- * @listener: from the child: where the kernel tells of its calls
+ * struct vgpu_relay - arguments of a relay
+ * @listener: from the child: descriptor on which the kernel notifies the relay of calls
  * @process: the child's pidfd
- * @memory: the child's memory, opened while the child could not have ended
+ * @memory: the child's memory, opened while the child could not yet have ended
  * @objects: shared with the supervisor
- * @gpu: minor number of the GPU, whose file the relay opens as well: the driver makes a
- *	device only for a process that has it open
- * @number: the child's, for the log
+ * @gpu: minor number of the GPU.  The relay opens its file as well, because the driver makes a
+ *	device object only for a process that has the device open.
+ * @number: number of the child, for the log
  * @has_namespace: the child has a user namespace, which the relay enters
- * @user: whom to become if it is root and there is none
- * @parent: the supervisor, whose end is the relay's
+ * @user: user to change to if the relay is root and there is no user namespace
+ * @parent: PID of the supervisor; the relay ends when the supervisor does
  */
 struct vgpu_relay {
 	int listener;
@@ -49,7 +49,7 @@ struct vgpu_relay {
 	pid_t parent;
 };
 
-/* In a new process.  Exits with 0 when the child has ended. */
+/* Runs in a new process.  Exits with 0 when the child has ended. */
 _Noreturn void vgpu_relay_run(const struct vgpu_relay *relay);
 
 #endif /* VGPU_EXECUTOR_RELAY_H */

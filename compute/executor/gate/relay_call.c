@@ -14,7 +14,7 @@
 #include "executor/log.h"
 #include "executor/notice.h"
 
-/* Rights that an allocation asks for: a mask of one word. */
+/* Size of the access rights that an allocation requests: a mask of one word. */
 #define RIGHTS_BYTES	4u
 
 bool relay_take(const struct relay_state *state, void *to, uint64_t from, uint64_t bytes)
@@ -93,7 +93,7 @@ static void widen(const void *structure, uint32_t bytes, struct rm_alloc_long *a
 	};
 }
 
-/* The structure that the child has, of the length that it has chosen. */
+/* Writes the child's structure back in the length that the child used. */
 static bool give_alloc(const struct relay_state *state, const struct relay_call *call,
 		       const struct rm_alloc_long *alloc)
 {
@@ -122,12 +122,12 @@ static void note_made(struct relay_state *state, const struct relay_call *call, 
 	rm_add(state->objects, made);
 }
 
-/* Memory of the GPU that an allocation asks for. */
+/* Return: the bytes of GPU memory that an allocation requests. */
 static uint64_t asked_bytes(const struct rm_alloc_long *alloc, const void *parameters)
 {
 	const struct rm_memory_params *memory = parameters;
 
-	/* Behind what the caller has given there are zeros. */
+	/* The rest of @parameters is zero if the caller gave less than the whole structure. */
 	if (alloc->class_id != RM_CLASS_MEMORY ||
 	    memory->flags & RM_MEMORY_FLAG_VIRTUAL ||
 	    RM_MEMORY_LOCATION(memory->attributes) == RM_MEMORY_OF_HOST)
@@ -136,8 +136,9 @@ static uint64_t asked_bytes(const struct rm_alloc_long *alloc, const void *param
 }
 
 /*
- * A child need not ask that its kernels be preemptible, so the relay does, before there is a
- * kernel.  The child is not told if the driver refuses; the gate then says what it is worth.
+ * A child may fail to request preemptible kernels, so the relay requests them before the first
+ * kernel.  If the driver refuses, the child gets no error; @unpreemptible records it, and the gate
+ * reports it.
  */
 static void make_preemptible(struct relay_state *state, int file, uint32_t client, uint32_t handle)
 {
@@ -159,7 +160,10 @@ static void make_preemptible(struct relay_state *state, int file, uint32_t clien
 					 control.status != RM_OK;
 }
 
-/* The driver may have changed the parameters; the pointers stay the child's. */
+/*
+ * The driver may have changed the parameters, which are copied back.  The pointers stay those of
+ * the child.
+ */
 static int make_alloc(struct relay_state *state, struct relay_call *call, int file,
 		      struct rm_alloc_long *alloc, void *parameters, uint32_t bytes, void *rights)
 {
@@ -184,7 +188,7 @@ static int make_alloc(struct relay_state *state, struct relay_call *call, int fi
 	} else {
 		alloc->params = parameters_at ? (uintptr_t)parameters : 0;
 		alloc->rights = rights_at ? (uintptr_t)rights : 0;
-		/* The short form has no rights, which the driver takes for none. */
+		/* The short form has no pointer to access rights; the driver treats NULL as none. */
 		error = relay_make(file, RM_ESC_ALLOC, sizeof(*alloc), alloc);
 		alloc->params = parameters_at;
 		alloc->rights = rights_at;
@@ -269,7 +273,7 @@ static int perform_dup(struct relay_state *state, struct relay_call *call, int f
 	if (!relay_take(state, &dup, call->address, sizeof(dup)))
 		return EFAULT;
 	dup.status = rm_check_dup(state->objects, &dup);
-	/* It keeps the memory when the first handle is freed, so it counts as well. */
+	/* The second handle keeps the memory alive when the first one is freed, so it counts as well. */
 	memory = fence_memory_of(state->books, dup.source_client, dup.source_object);
 	if (!dup.status && !fence_take_memory(state->books, memory))
 		dup.status = RM_ERR_NO_MEMORY;
@@ -285,7 +289,7 @@ static int perform_dup(struct relay_state *state, struct relay_call *call, int f
 	return relay_give(state, call->address, &dup, sizeof(dup)) ? error : EFAULT;
 }
 
-/* Copies of what a control call's parameters point to. */
+/* Copies of the lists that a control call's parameters point to. */
 struct lists {
 	uint64_t at[RM_POINTERS_MAX];
 	uint32_t bytes;
@@ -382,7 +386,7 @@ static int perform_control(struct relay_state *state, struct relay_call *call, i
 	return relay_give(state, call->address, &control, sizeof(control)) ? error : EFAULT;
 }
 
-/* Takes a call out of its envelope; what then is not performed is refused. */
+/* Unwraps a call from its envelope.  A wrapped call that the relay does not perform is refused. */
 static int open_envelope(const struct relay_state *state, struct relay_call *call)
 {
 	struct rm_xfer envelope;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One call of a child's, or of a native program's, made on copies.
+ * Makes one call of a child or of a native program, on copies of the arguments.
  *
- * What a fence does beside (fence_books.h) is left out where there are no books.
+ * The additional work of a fence (fence_books.h) is skipped if there are no books.
  */
 #ifndef VGPU_EXECUTOR_RELAY_CALL_H
 #define VGPU_EXECUTOR_RELAY_CALL_H
@@ -18,14 +18,14 @@ struct fence_books;
 struct vgpu_notice;
 
 /**
- * struct relay_state - of a relay or a fence
+ * struct relay_state - state of a relay or a fence
  * @objects: shared with the supervisor
- * @process: pidfd of whoever makes the present call
- * @memory: its memory, open for reading and writing
- * @number: the child's or program's, for the log
- * @books: of a fence, or NULL
- * @known: the driver has said that it is of a version that the gate knows
- * @version: what it has said
+ * @process: pidfd of the present call's caller
+ * @memory: memory of the caller, open for reading and writing
+ * @number: number of the child or program, for the log
+ * @books: books of a fence, or NULL for a relay
+ * @known: the driver has reported a version that the gate supports
+ * @version: the version that the driver reported
  */
 struct relay_state {
 	struct rm_objects *objects;
@@ -38,8 +38,8 @@ struct relay_state {
 };
 
 /**
- * struct relay_call - what a notification says, and what became of it
- * @refused: out: why for the log, or NULL; @detail is a number that goes with it
+ * struct relay_call - contents of a notification, and the result
+ * @refused: out: reason for the log, or NULL; @detail is a number that belongs to it
  */
 struct relay_call {
 	int file;
@@ -50,28 +50,31 @@ struct relay_call {
 	uint32_t detail;
 };
 
-/* Makes a call on a copy.  Without an errno, which is returned, the structure has a status. */
+/* Makes a call on a copy.  Return: 0 or errno.  If it is 0, the driver's status is in the structure. */
 int relay_make(int file, uint32_t escape, uint32_t bytes, void *structure);
 
-/* In place of an errno value: the call was not made, because the gate is closed; make it later. */
+/*
+ * Returned in place of an errno value: the call was not made because the gate is closed, and has to
+ * be retried later.
+ */
 #define RELAY_HELD	4096
 
 /* Return: 0, a positive errno value for the caller, or RELAY_HELD. */
 int relay_perform(struct relay_state *state, struct relay_call *call);
-/* The same of a request for which relay_is_uvm(); it is in @escape. */
+/* Like relay_perform(), for a request for which relay_is_uvm() is true.  The request number is in @escape. */
 int relay_perform_uvm(struct relay_state *state, struct relay_call *call);
 bool relay_is_uvm(uint32_t request);
-/* One part of relay_perform(). */
+/* A part of relay_perform(). */
 int relay_perform_heap(struct relay_state *state, struct relay_call *call, int file);
 
-/* A descriptor of the client's file, which is the caller's; -1 if there is none. */
+/* Return: a new descriptor of the client's file, which the caller must close, or -1 if there is none. */
 int relay_client_file(const struct relay_state *state, const struct rm_object *client);
 
-/* Copies from and to the child's memory; false if it has none there. */
+/* Copy from and to the child's memory.  Return: false if the address is not mapped. */
 bool relay_take(const struct relay_state *state, void *to, uint64_t from, uint64_t bytes);
 bool relay_give(const struct relay_state *state, uint64_t to, const void *from, uint64_t bytes);
 void relay_refuse(struct relay_call *call, const char *why, uint32_t detail);
-/* A line in the log, unless there were too many of late. */
+/* Logs a refused call, unless there were too many lines recently. */
 void relay_say_refused(const struct relay_state *state, struct vgpu_notice *notice,
 		       const struct relay_call *call, uint64_t now_ns);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The older way to memory.  A child's call goes on as it is, because what it could make is memory
- * and nothing else; a fence has to count it.
+ * The older call to allocate memory.  A child's call continues unchanged, because it can make
+ * nothing except memory.  A fence has to count it.
  */
 #include <errno.h>
 
@@ -21,7 +21,7 @@ int relay_perform_heap(struct relay_state *state, struct relay_call *call, int f
 	frees = heap.function == RM_HEAP_FREE;
 	if (!rm_owns(state->objects, heap.client))
 		heap.status = RM_ERR_INVALID_CLIENT;
-	/* The driver would free any object this way, also one that the gate must know of. */
+	/* The driver would free any object by this call, even one that the gate must know. */
 	else if (frees && rm_find(state->objects, heap.client, heap.memory))
 		heap.status = RM_ERR_INSUFFICIENT_PERMISSIONS;
 	else if ((heap.function != RM_HEAP_ALLOC_SIZE && !frees) || (!frees && heap.address))

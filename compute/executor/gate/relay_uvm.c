@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls about managed memory that name a client.  The driver shares a client's objects with the
- * process that has made the client, by its number, and a child's clients are made by its relay.
- * So the relay makes these calls, too, on the child's file, which stays the child's memory.
+ * Calls about managed memory that name a client.  The driver gives access to a client's objects
+ * only to the process that made the client, identified by its PID.  A child's clients are made by
+ * its relay.  So the relay makes these calls, too, on the child's file, which still refers to the
+ * child's memory.
  */
 #include <errno.h>
 #include <string.h>
@@ -16,8 +17,8 @@
 #include "executor/gate/uvm_abi.h"
 
 /**
- * struct layout - of a call's structure
- * @bytes: of all of it
+ * struct layout - layout of a call's structure
+ * @bytes: size of the structure
  * @file: offset of a descriptor of the client's file; @client and @status are offsets, too
  */
 struct layout {
@@ -53,7 +54,7 @@ bool relay_is_uvm(uint32_t request)
 	return find(request);
 }
 
-/* With a descriptor of the relay's for the client's file. */
+/* Makes the call with the relay's own descriptor of the client's file. */
 static int make(const struct relay_state *state, const struct layout *layout, int file,
 		const struct rm_object *client, char *parameters)
 {

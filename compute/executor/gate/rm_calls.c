@@ -57,7 +57,7 @@ static const struct rm_class classes[] = {
 	{ 0x9067, 12 },	/* CONTEXT_SHARE */
 	{ 0x90f1, 64 },	/* VASPACE */
 	{ 0x2081, 4 },	/* BINAPI */
-	{ 0x83de, 12 },	/* DEBUGGER, without which no context begins */
+	{ 0x83de, 12 },	/* DEBUGGER, which every context needs */
 	{ 0x90e6, 0 },	/* SUBDEVICE_MASTER */
 	{ 0xcb33, 4 },	/* CONFIDENTIAL_COMPUTE */
 	/* doorbells */
@@ -105,8 +105,9 @@ static uint32_t word(const void *parameters, unsigned int at)
 }
 
 /*
- * Parameters that name another client, by which something would be shared or watched.  The
- * table may still have a client whose file was closed, and the handle be a neighbour's by now.
+ * Parameters that name another client, with which an object would be shared or which would be
+ * watched.  Any other client is refused: the table may still list a client whose file was closed,
+ * and its handle may belong to another tenant by now.
  */
 static bool names_another(uint32_t client, uint32_t number, const void *parameters)
 {
@@ -130,8 +131,11 @@ bool rm_is_compute(uint32_t number)
 	return (number & 0xff) == RM_CLASS_COMPUTE_LOW_BYTE && number >= RM_CLASS_COMPUTE_FIRST;
 }
 
-/* Kernels run in groups whose timeslices the gate can set, and not on copy engines. */
-/* The gate closes groups of these engines by a subdevice, which also makes their kernels preemptible. */
+/*
+ * Kernels run only in groups of graphics engines, whose timeslices the gate can set, and not on
+ * copy engines.
+ */
+/* The gate needs a subdevice to close such groups, and to make their kernels preemptible. */
 static bool is_for_kernels(struct rm_objects *objects, const struct rm_object *channel)
 {
 	const struct rm_object *group = channel && channel->kind == RM_CHANNEL ?
@@ -165,7 +169,10 @@ uint32_t rm_check_alloc(struct rm_objects *objects, const struct rm_alloc_long *
 		if (((const struct rm_group_params *)parameters)->from_vgpu_plugin)
 			return RM_ERR_INSUFFICIENT_PERMISSIONS;
 	}
-	/* Outside of a group the driver would make one that nobody sees. */
+	/*
+	 * For a channel outside of a group the driver would make a group implicitly, which the gate
+	 * would not know.
+	 */
 	parent = rm_find(objects, alloc->client, alloc->parent);
 	if (kind == RM_CHANNEL && (!parent || parent->kind != RM_GROUP))
 		return RM_ERR_INVALID_OBJECT_PARENT;
@@ -185,7 +192,10 @@ uint32_t rm_check_dup(struct rm_objects *objects, const struct rm_dup *dup)
 		return RM_ERR_INVALID_CLIENT;
 	if (source && source->kind != RM_COMPUTE)
 		return RM_ERR_INSUFFICIENT_PERMISSIONS;
-	/* What works on a channel is looked at when it is made, and not when it is given a handle. */
+	/*
+	 * Objects that work on a channel are checked when they are made, and duplicating one would
+	 * bypass that check.
+	 */
 	if (parent && (parent->kind == RM_CHANNEL || parent->kind == RM_GROUP))
 		return RM_ERR_INVALID_OBJECT_PARENT;
 	return RM_OK;

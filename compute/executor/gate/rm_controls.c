@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The control calls that a child may make.  A call that is in no list here is refused: one
- * whose parameters have a pointer that nobody knows of would let a child read and write
- * the relay's memory.
+ * The control calls that a child may make.  A call that is in no list here is refused: with
+ * parameters that contain a pointer unknown to the relay, a child could read and write the relay's
+ * memory.
  */
 #include <stddef.h>
 #include <string.h>
@@ -13,10 +13,11 @@
 #define ANY_BYTES	0
 
 /*
- * Parameters without pointers.  They ask, or concern the child's own events and memory.  Missing
- * although libraries have calls of the kind: what changes clocks, the timer or the partition of
- * processors for all, what tells of other processes, debuggers that stop a context, and memory
- * handed to another process (0x3d05 and its like), which nobody would count.
+ * Calls whose parameters have no pointers.  They query something, or concern the child's own events
+ * and memory.  Some calls are missing although libraries make them: calls that change clocks, the
+ * timer or the partition of processors for all clients, that report other processes, that let a
+ * debugger stop a context, or that pass memory to another process (0x3d05 and similar), which
+ * nobody would count.
  */
 static const uint32_t simple[] = {
 	/* of a client */
@@ -67,7 +68,7 @@ static const uint32_t simple[] = {
 	0x20803801,	/* GRMGR_GET_GR_FS_INFO */
 	/* of a debugger: exceptions of the child's own kernels */
 	0x83de0309, 0x83de030c, 0x83de0310,
-	/* of others */
+	/* of other classes */
 	0x90e60102,	/* MASTER_GET_VIRTUAL_FUNCTION_ERROR_CONT_INTR_MASK */
 	RM_CMD_GET_TIMESLICE, RM_CMD_GROUP_GET_INFO,
 	0x906f0101, 0xc36f0101, 0xc36f0108,	/* GET_CLASS_ENGINEID, GPFIFO_GET_WORK_SUBMIT_TOKEN */
@@ -75,7 +76,7 @@ static const uint32_t simple[] = {
 	0xcb330101, 0xcb330104, 0xcb33010b, 0xcb33010c,
 };
 
-/* Looked at by check_special(). */
+/* Calls that need a check of their own in rm_check_control(). */
 static const uint32_t special[] = {
 	RM_CMD_GROUP_SCHEDULE, RM_CMD_CHANNEL_SCHEDULE, RM_CMD_GROUP_BIND, RM_CMD_CHANNEL_BIND,
 	RM_CMD_SET_PREEMPTION_MODE, RM_CMD_PREEMPTION_BIND,
@@ -116,7 +117,10 @@ bool rm_concerns_gate(uint32_t command)
 	return has(special, COUNT(special), command);
 }
 
-/* The driver schedules nothing before it is told to; a child tells it once, when it has begun. */
+/*
+ * The driver schedules a group or channel only after this call.  A child may make it once, to
+ * enable scheduling.
+ */
 static uint32_t check_schedule(const struct rm_object *object, const void *parameters, uint32_t bytes)
 {
 	const struct rm_schedule *schedule = parameters;
@@ -130,7 +134,10 @@ static uint32_t check_schedule(const struct rm_object *object, const void *param
 	return RM_OK;
 }
 
-/* To the engine that the group was made for; another one might not be stopped. */
+/*
+ * A channel may only be bound to the engine that its group was made for.  On another engine it
+ * might not be stopped.
+ */
 static uint32_t check_bind(struct rm_objects *objects, const struct rm_object *object,
 			   const void *parameters, uint32_t bytes)
 {
@@ -147,8 +154,8 @@ static uint32_t check_bind(struct rm_objects *objects, const struct rm_object *o
 }
 
 /**
- * struct preemption - what either of two calls says, one of which has two sizes
- * @channel: or a group
+ * struct preemption - common fields of the two preemption calls, one of which has two sizes
+ * @channel: a channel or a group
  */
 struct preemption {
 	uint32_t client;
@@ -182,7 +189,7 @@ static bool read_preemption(const struct rm_control *control, const void *parame
 	return false;
 }
 
-/* Kernels stay preemptible: a gate that waits for the end of one is none. */
+/* Kernels must stay preemptible: otherwise the gate would have to wait until a kernel ends. */
 static uint32_t check_preemption(struct rm_objects *objects, const struct rm_control *control,
 				 const void *parameters)
 {

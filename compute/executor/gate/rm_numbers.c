@@ -4,10 +4,10 @@
 #include "rm_abi.h"
 
 /*
- * Calls about memory, events and the machine.  None makes or changes a channel: where one
- * makes an object, the driver takes classes of memory only.  RM_ALLOC_MEMORY makes memory of the
- * host, some of it from the caller's own pages, so that nobody else can make the call.  For a
- * caller with CAP_SYS_ADMIN it also gives out all memory of the GPU; others get none of that.
+ * Calls about memory, events and the machine.  None of them makes or changes a channel: where one
+ * makes an object, the driver accepts only classes of memory.  RM_ALLOC_MEMORY makes host memory,
+ * some of it from the caller's own pages, so no other process can make the call.  If the caller has
+ * CAP_SYS_ADMIN, it can also allocate any GPU memory; for other callers it cannot.
  */
 const uint8_t rm_continued[] = {
 	0x27,	/* RM_ALLOC_MEMORY */
@@ -27,11 +27,11 @@ const uint8_t rm_continued[] = {
 };
 
 /*
- * Of /dev/nvidia-uvm: whole numbers, of which the driver's other files take none, because
- * they say a size of 0 or more than 4096 bytes.  None makes a channel.  28 and 37 may name a
- * client, and fail if they do, since no client is the child's own; those that must are in
- * relay_uvm.c.  Those that place and migrate managed memory are missing: the driver copies it on
- * channels of its own.
+ * Calls on /dev/nvidia-uvm, as whole numbers.  The driver's other files accept none of them,
+ * because they encode a size of 0 or of more than 4096 bytes.  None makes a channel.  28 and 37 may
+ * name a client, and then fail, since a child owns no client itself.  Calls that must name a client
+ * are in relay_uvm.c.  Calls that place and migrate managed memory are missing, because the driver
+ * copies it on channels of its own.
  */
 const uint32_t rm_continued_uvm[] = {
 	0x30000001,	/* INITIALIZE */

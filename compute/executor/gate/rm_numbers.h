@@ -5,9 +5,9 @@
 
 #include <stdint.h>
 
-/* Low bytes of numbers with RM_MAGIC; 0 ends the list.  RM_ESC_HEAP is one of them for a child alone. */
+/* Low bytes of numbers with RM_MAGIC; 0 ends the list.  RM_ESC_HEAP is harmless only for a child. */
 extern const uint8_t rm_continued[];
-/* Of /dev/nvidia-uvm, whole numbers; 0 ends the list. */
+/* Whole numbers of calls on /dev/nvidia-uvm; 0 ends the list. */
 extern const uint32_t rm_continued_uvm[];
 
 #endif /* VGPU_EXECUTOR_RM_NUMBERS_H */

@@ -51,7 +51,7 @@ static void remove_at(struct rm_objects *objects, uint32_t at)
 	objects->list[at] = objects->list[--objects->count];
 }
 
-/* Objects whose parent is not there any more; false if there was none. */
+/* Removes the objects whose parent does not exist any more.  Return: false if there was none. */
 static bool remove_orphans(struct rm_objects *objects)
 {
 	uint32_t before = objects->count;

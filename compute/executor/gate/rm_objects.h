@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a child has made at NVIDIA's resource manager (RM), as far as the gate must know it:
+ * The objects that a child has made in NVIDIA's resource manager (RM) and that the gate must know:
  * clients, devices, subdevices, channel groups and channels.
  *
- * An object is forgotten when the child frees it by a call that the relay makes, and not when
- * a file is closed: whether that was the last descriptor of the file, nobody knows.  A client
- * that was forgotten too early would have channels that nobody stops.
+ * An object is removed when the child frees it by a call that the relay makes.  Closing a file does
+ * not remove objects, because nobody knows whether that was the last descriptor of the file.  If a
+ * client were removed too early, nobody would stop its channels.
  *
- * The child's relay writes the table, from calls that it made itself.  The supervisor
- * reads it while the child is stopped, and then no call is under way.
+ * The child's relay writes the table, from calls that it made itself.  The supervisor reads the
+ * table while the child is stopped, when no call is in progress.
  */
 #ifndef VGPU_EXECUTOR_RM_OBJECTS_H
 #define VGPU_EXECUTOR_RM_OBJECTS_H
@@ -16,32 +16,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A context has some 30 objects; a native program may be several processes. */
+/* A context has about 30 objects.  A native program may consist of several processes. */
 #define RM_OBJECTS_MAX	4096u
 #define RM_OBJECTS_CHILD_MAX	1024u
 /*
- * Programs have two to four.  The driver takes a list of channels for each client, in a call that
- * takes half a millisecond, and whoever makes it keeps all others of the host waiting.
+ * Programs have two to four clients.  The driver takes a list of channels for each client, in a
+ * call that takes half a millisecond, and all other callers on the host wait meanwhile.
  */
 #define RM_CLIENTS_MAX	8u
 #define RM_CLIENTS_NATIVE_MAX	32u
 
 enum rm_kind {
-	RM_UNTRACKED,	/* nothing that the gate must know */
+	RM_UNTRACKED,	/* not relevant to the gate */
 	RM_CLIENT,
 	RM_DEVICE,
 	RM_SUBDEVICE,
 	RM_GROUP,
 	RM_CHANNEL,
-	RM_COMPUTE,	/* what lets a channel run kernels */
+	RM_COMPUTE,	/* enables a channel to run kernels */
 };
 
 /**
- * struct rm_object - one of them; the client's handle is its own
+ * struct rm_object - one object; a client's @client and @handle are equal
  * @file: of a client: the child's descriptor on which it was made
  * @engine: of a group
- * @scheduled: of a group or channel: the child has had it scheduled, which it may once
- * @unpreemptible: of a channel that runs kernels: the driver may let one run to its end
+ * @scheduled: of a group or channel: the child has enabled its scheduling, which is permitted once
+ * @unpreemptible: of a channel that runs kernels: the driver may run a kernel to its end
  */
 struct rm_object {
 	uint32_t client;
@@ -54,25 +54,28 @@ struct rm_object {
 	uint32_t unpreemptible;
 };
 
-/* @is_native: of a native program, which may have more than a child */
+/* @is_native: the objects belong to a native program, which may have more of them than a child */
 struct rm_objects {
 	uint32_t count;
 	uint32_t is_native;
 	struct rm_object list[RM_OBJECTS_MAX];
 };
 
-/* NULL if there is none. */
+/* Return: NULL if there is no such object. */
 struct rm_object *rm_find(struct rm_objects *objects, uint32_t client, uint32_t handle);
-/* On which the driver is told about the channels of a device; NULL if the child has none. */
+/* Return: the subdevice to use in calls about the channels of a device; NULL if the child has none. */
 struct rm_object *rm_subdevice(struct rm_objects *objects, uint32_t client, uint32_t device);
 bool rm_owns(struct rm_objects *objects, uint32_t client);
-/* Whether there is no place for another of a kind. */
+/* Is there no room for another object of this kind? */
 bool rm_is_full(const struct rm_objects *objects, enum rm_kind kind);
-/* Only if it is not full.  An object that had the handle is forgotten. */
+/* Call it only if rm_is_full() is false.  An earlier object with the same handle is removed. */
 void rm_add(struct rm_objects *objects, const struct rm_object *object);
-/* Is it a group whose timeslice counts?  Copy engines have groups of their own, and take turns of their own. */
+/*
+ * Is this a group that runs kernels, so that its timeslice matters? Groups of copy engines are
+ * scheduled separately.
+ */
 bool rm_runs_kernels(const struct rm_object *object);
-/* With all below it. */
+/* Removes an object and all its descendants. */
 void rm_forget(struct rm_objects *objects, uint32_t client, uint32_t handle);
 
 #endif /* VGPU_EXECUTOR_RM_OBJECTS_H */

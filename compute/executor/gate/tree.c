@@ -9,7 +9,7 @@
 #include <sys/pidfd.h>
 #include <unistd.h>
 
-/* What follows the name in a stat file; "" if there is none. */
+/* Reads the part of a stat file after the process name; "" if there is none. */
 static void read_stat(const char *path, char *rest, size_t bytes)
 {
 	char line[512] = "";
@@ -22,7 +22,7 @@ static void read_stat(const char *path, char *rest, size_t bytes)
 	if (!fgets(line, sizeof(line), file))
 		line[0] = 0;
 	fclose(file);
-	/* The name between the parentheses is the process's own, and may hold anything. */
+	/* The process chooses the name between the parentheses, which may contain any character. */
 	end = strrchr(line, ')');
 	if (end && end[1] == ' ')
 		snprintf(rest, bytes, "%s", end + 2);
@@ -38,7 +38,7 @@ static pid_t parent_of(pid_t pid)
 	return sscanf(rest, "%*c %d", &parent) == 1 ? parent : -1;
 }
 
-/* Both numbers are the processes' as long as these are not reaped, which is asked last. */
+/* Both PIDs are valid as long as neither process has been reaped.  So that is checked last. */
 static bool is_child(pid_t child, int process, pid_t parent, int parent_process)
 {
 	return parent_of(child) == parent && !pidfd_send_signal(process, 0, NULL, 0) &&

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes below a process, by /proc. */
+/* Finds the descendants of a process in /proc. */
 #ifndef VGPU_EXECUTOR_TREE_H
 #define VGPU_EXECUTOR_TREE_H
 
@@ -10,14 +10,14 @@
 
 /**
  * vgpu_tree_visit() - call @visit for each descendant of @pid, parents first
- * @process: pidfd of @pid, which is the caller itself or is held by it
+ * @process: pidfd of @pid, which is the caller itself or a process that the caller has not reaped
  * @depth: 1 for children only
  *
- * @visit gets a pidfd too.  A process of the tenant can end at any moment, and its
- * number can then be anybody's.  The pidfd is of a process that was a descendant when
- * it was open already.
- * A process that is made meanwhile may be missed: repeat until nothing is new.
- * Return: how many were visited.
+ * @visit also gets a pidfd.  A process of the tenant can end at any moment, and its PID can then be
+ *	reused.  The pidfd refers to a process that was still a descendant after the pidfd was
+ *	opened.  A process that is made meanwhile may be missed: repeat until nothing is new.
+ *
+ * Return: number of processes visited.
  */
 unsigned int vgpu_tree_visit(pid_t pid, int process, unsigned int depth,
 			     void (*visit)(pid_t pid, int process, void *context),

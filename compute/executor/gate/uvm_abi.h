@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls on /dev/nvidia-uvm that name a client of the resource manager: sizes and offsets as in
- * uvm_ioctl.h of the open kernel modules, branches 550 to 580.  The request number of such a
- * call is a whole number that says nothing of its structure.
+ * Calls on /dev/nvidia-uvm that name a client of the resource manager.  Sizes and offsets are those
+ * of uvm_ioctl.h in the open kernel modules, branches 550 to 580.  The request number of such a
+ * call does not encode the size of its structure.
  */
 #ifndef VGPU_EXECUTOR_UVM_ABI_H
 #define VGPU_EXECUTOR_UVM_ABI_H
