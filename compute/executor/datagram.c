@@ -33,7 +33,10 @@ int vgpu_datagram_send(int fd, const void *data, size_t bytes, const int *fds, u
 	return (size_t)sent == bytes ? 0 : -EMSGSIZE;
 }
 
-/* The first descriptor, if one may come, and all others closed.  Return: whether there were too many. */
+/*
+ * Stores the first descriptor in @received unless that is NULL, and closes all others.  Return:
+ * true if there were too many.
+ */
 static bool take_received(struct msghdr *message, int *received)
 {
 	struct cmsghdr *header;
@@ -51,7 +54,7 @@ static bool take_received(struct msghdr *message, int *received)
 				*received = fd;
 				continue;
 			}
-			/* Descriptors that nobody asked for must not pile up here. */
+			/* Close unrequested descriptors, so that they do not accumulate. */
 			close(fd);
 			more = true;
 		}
@@ -78,7 +81,7 @@ static int receive(int fd, void *data, size_t bytes, int *received)
 		return errno == EAGAIN ? 0 : -errno;
 	if (take_received(&message, received) || message.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
 		return -EBADMSG;
-	/* An empty datagram looks the same, and ends the connection as well. */
+	/* An empty datagram looks like the end of the connection, and is treated as such. */
 	if (got == 0)
 		return -EPIPE;
 	return (size_t)got == bytes ? 1 : -EBADMSG;

@@ -10,20 +10,20 @@
 
 #define VGPU_DATAGRAM_FDS_MAX	4u
 
-/* @fds: @count descriptors to send along, which stay the caller's.  Return: 0 or -errno. */
+/* @fds: @count descriptors to send along; the caller still owns them.  Return: 0 or -errno. */
 int vgpu_datagram_send(int fd, const void *data, size_t bytes, const int *fds, unsigned int count);
 
 /**
  * vgpu_datagram_receive() - read one datagram that has no descriptors
  *
- * Return: 1 if @data is filled, 0 if there is none, -EPIPE at the end of the
- * connection, -EBADMSG for another size or with descriptors (which are closed),
- * or another -errno.
+ * Return: 1 if @data is filled, 0 if there is no datagram, -EPIPE at the end of the connection,
+ * -EBADMSG for a datagram of another size or with descriptors (which are closed), or another
+ * -errno.
  */
 int vgpu_datagram_receive(int fd, void *data, size_t bytes);
 /*
- * As vgpu_datagram_receive(), for a datagram that may have one descriptor.  @received is that
- * descriptor, which is close-on-exec and the caller's, or -1 if there is none.
+ * Like vgpu_datagram_receive(), for a datagram that may have one descriptor.  @received is set to
+ * that descriptor, which is close-on-exec and owned by the caller, or to -1 if there is none.
  */
 int vgpu_datagram_receive_fd(int fd, void *data, size_t bytes, int *received);
 

@@ -25,7 +25,7 @@ static struct vgpu_window *map(int window)
 	return header == MAP_FAILED ? NULL : header;
 }
 
-/* Copies to or from a header, at most a page of it, by way of a pipe. */
+/* Copies at most a page to or from a header, through a pipe. */
 static int carry(void *to, const void *from, size_t bytes)
 {
 	int pipe[2], error = 0;
@@ -54,7 +54,7 @@ int vgpu_header_begin(int window, uint64_t bytes)
 	error = carry(present, header, sizeof(present));
 	if (!error && memcmp(present, empty, sizeof(empty)))
 		error = EBUSY;
-	/* The state is VGPU_CHILD_STARTING, which is zero like everything behind it. */
+	/* The state is VGPU_CHILD_STARTING, which is zero like all fields after it. */
 	if (!error)
 		error = carry(header, &begun, offsetof(struct vgpu_window, child));
 	munmap(header, VGPU_WINDOW_PAGE);
@@ -62,8 +62,8 @@ int vgpu_header_begin(int window, uint64_t bytes)
 }
 
 /*
- * Changes a word, then wakes all clients of the broker that wait for it.  This does nothing
- * in a window of a VM, where the kernel module wakes the guest.
+ * Changes a word, then wakes all clients of the broker that wait on it.  The wake has no effect in
+ * a window of a VM, where the kernel module wakes the guest.
  */
 static void change(_Atomic uint32_t *word, int operation, uint32_t value)
 {
@@ -83,7 +83,7 @@ void vgpu_header_lose(int window, const char *reason)
 	carry(header->reason, text, sizeof(text));
 	carry(&header->child, &lost, sizeof(lost));
 	change(&header->child, FUTEX_OP_SET, lost);
-	/* Whoever is about to wait must find another value. */
+	/* Change both words, so that a client that is about to wait sees a new value and does not sleep. */
 	change(&header->reply.bell, FUTEX_OP_ADD, 1);
 	change(&header->request.space, FUTEX_OP_ADD, 1);
 	munmap(header, VGPU_WINDOW_PAGE);

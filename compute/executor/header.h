@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The header of a window, as the host's side of it begins and ends it.
+ * The header of a window: the host's side initializes it, and marks the window as lost.
  *
- * Client and child may write to the header at any time, and in a VM a reset takes its
- * page away.  So the kernel makes each access: it fails where one of this process's own
- * would be a signal.
+ * Client and child may write to the header at any time, and in a VM a reset removes its page.  So
+ * the kernel makes each access: it returns an error where an access by this process would raise a
+ * signal.
  */
 #ifndef VGPU_EXECUTOR_HEADER_H
 #define VGPU_EXECUTOR_HEADER_H
@@ -14,22 +14,22 @@
 #include "protocol/window.h"
 
 /**
- * vgpu_header_begin() - make a new window one that a child can be started for
+ * vgpu_header_begin() - initialize a new window, for which a child can then be started
  * @window: its descriptor
  *
- * Return: 0, EBUSY if its header is not empty, because a child or a client has used it
- * already, or another positive errno value.
+ * Return: 0, EBUSY if its header is not empty because a child or a client has already used it, or
+ * another positive errno value.
  */
 int vgpu_header_begin(int window, uint64_t bytes);
 
 /**
- * vgpu_header_lose() - tell the client that its child is gone
+ * vgpu_header_lose() - report to the client that its child has ended
  * @window: its descriptor, or -1
- * @reason: for people
+ * @reason: message for the client
  */
 void vgpu_header_lose(int window, const char *reason);
 
-/* @text: VGPU_REASON_BYTES; gets how a child ended, from what EXITED says of it. */
+/* Writes how a child ended into @text (VGPU_REASON_BYTES); @status and @reason are those of EXITED. */
 void vgpu_exit_text(char *text, int status, const char *reason);
 
 #endif /* VGPU_EXECUTOR_HEADER_H */

@@ -3,7 +3,7 @@
 
 #define SECOND_NS	1000000000ull
 
-/* What was left out is told of before the next line is. */
+/* Lines are suppressed until the count of earlier suppressed lines has been reported. */
 bool vgpu_notice_may(struct vgpu_notice *notice, uint64_t now_ns)
 {
 	if (now_ns < notice->until_ns || notice->left_out) {

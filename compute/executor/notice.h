@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lines that somebody else can cause as often as they like: at most one a second is
- * logged, and the others are counted.
+ * Rate limit for log lines that another party can cause as often as it likes: at most one line per
+ * second is logged, and the others are counted.
  */
 #ifndef VGPU_EXECUTOR_NOTICE_H
 #define VGPU_EXECUTOR_NOTICE_H
@@ -11,21 +11,21 @@
 
 /**
  * struct vgpu_notice - one kind of line; zeroed before its first use
- * @until_ns: CLOCK_MONOTONIC; lines are counted until then
- * @left_out: how many were, and have not been told of
+ * @until_ns: CLOCK_MONOTONIC; lines are suppressed and counted until then
+ * @left_out: number of suppressed lines that have not been reported
  */
 struct vgpu_notice {
 	uint64_t until_ns;
 	uint64_t left_out;
 };
 
-/* A line is to be logged: true if it may be, else it is counted. */
+/* Return: true if the line may be logged now; otherwise the line is counted. */
 bool vgpu_notice_may(struct vgpu_notice *notice, uint64_t now_ns);
 
-/* When vgpu_notice_take() has a count, or UINT64_MAX. */
+/* When vgpu_notice_take() will return a count; UINT64_MAX if no lines were suppressed. */
 uint64_t vgpu_notice_due_ns(const struct vgpu_notice *notice);
 
-/* How many lines were left out, to be logged now in their place; 0: nothing is to be. */
+/* Return: number of suppressed lines to report in the log now; 0 if there is nothing to report. */
 uint64_t vgpu_notice_take(struct vgpu_notice *notice, uint64_t now_ns);
 
 #endif /* VGPU_EXECUTOR_NOTICE_H */

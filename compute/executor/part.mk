@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# The host's side of a slice: vgpu-supervisor and vgpu-child, and vgpu-executor in front of a VM.
+# The host's side of a slice: vgpu-supervisor and vgpu-child, and vgpu-executor for a VM's slice.
 
 EXECUTOR := $(OUT)/compute/executor
 EXECUTOR_SANDBOX := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/sandbox/*.c))
 EXECUTOR_CHILD := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/child/*.c))
 EXECUTOR_OPENCL := $(if $(wildcard $(ROOT)/compute/executor/opencl/backend.c),$(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/opencl/*.c)))
-# Durations of kernels are learnt by the scheduler core's predictor.  A child has no use for the arbiter.
+# The scheduler core's predictor learns the durations of kernels.  A child does not use the arbiter.
 EXECUTOR_CORE := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(filter-out %/watch.c $(wildcard $(ROOT)/kmod/sched/arbiter*.c),\
 	$(wildcard $(ROOT)/kmod/sched/*.c)))
 EXECUTOR_SUPERVISOR := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/supervisor/*.c $(ROOT)/compute/executor/gate/*.c))
 
-# What broker and vgpu-executor have in common.
+# Code that the broker and vgpu-executor share.
 EXECUTOR_COMMON := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/*.c))
 EXECUTOR_SLICE := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/slice/*.c))
 

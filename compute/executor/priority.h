@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the accelerator is the host's processors, children keep all of them busy.
- * The broker and vgpu-executor must run at once all the same, or each hand-over waits until
- * the kernel takes a processor from a child.  Supervisors see to that themselves.
+ * If the accelerator is the host's processors, children keep all processors busy.  The broker and
+ * vgpu-executor must still run at once.  Otherwise each handover waits until the kernel preempts a
+ * child.  Supervisors raise their own priority.
  */
 #ifndef VGPU_EXECUTOR_PRIORITY_H
 #define VGPU_EXECUTOR_PRIORITY_H
 
 /*
- * vgpu_priority_raise() - run before ordinary processes from now on, as far as permitted
+ * vgpu_priority_raise() - run before ordinary processes from now on, if permitted
  *
- * What this process forks is ordinary again.  A real-time class would be faster
- * still, but programs can keep this process busy, and then nothing else would run.
+ * Child processes get the ordinary priority again.  A real-time class would be even faster, but
+ * programs can keep this process busy, and then nothing else would run.
  *
  * Return: 0 or -errno.
  */

@@ -31,8 +31,9 @@ uint64_t vgpu_rate_take(struct vgpu_rate *rate, uint64_t now_ns)
 }
 
 /*
- * The credit is time, of which one costs an interval.  The time saved up under a short
- * interval pays for none under a long one, so what was taken is carried over.
+ * The credit is measured in time, and one token costs an interval.  Time saved under a short
+ * interval must not pay for tokens under a long one, so the number of tokens taken is carried over
+ * instead.
  */
 void vgpu_rate_change(struct vgpu_rate *rate, uint64_t interval_ns, uint64_t burst, uint64_t now_ns)
 {

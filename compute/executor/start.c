@@ -23,7 +23,7 @@ static uint64_t gate_limit_ms(uint64_t limit_ns)
 	return limit_ns / 1000000;
 }
 
-/* In the new process: never returns. */
+/* Runs in the new process and never returns. */
 static void become(const struct vgpu_supervisor_settings *settings, int socket, pid_t parent)
 {
 	char compile_cache_bytes[24], gate_limit[24];
@@ -51,13 +51,13 @@ static void become(const struct vgpu_supervisor_settings *settings, int socket, 
 	signal(SIGPIPE, SIG_DFL);
 	setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	/* The parent may have died before that was said. */
+	/* The parent may have died before prctl(). */
 	if (getppid() != parent)
 		_exit(127);
 	null = open("/dev/null", O_RDONLY);
 	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(socket, VGPU_FD_SUPERVISOR_SOCKET) < 0)
 		_exit(127);
-	/* dup2() of a descriptor to itself keeps close-on-exec. */
+	/* dup2() of a descriptor to itself does not clear close-on-exec. */
 	if (fcntl(VGPU_FD_SUPERVISOR_SOCKET, F_SETFD, 0) || close_range(VGPU_FD_SUPERVISOR_SOCKET + 1, ~0u, 0))
 		_exit(127);
 	execv(settings->program, (char *const *)arguments);
