@@ -40,7 +40,7 @@ static void add_number(struct arguments *arguments, const char *name, uint64_t v
 	add(arguments, name, number);
 }
 
-/* The library's own variables, and nothing else of the host's. */
+/* Passes only the library's own variables to the child. */
 static void copy_environment(char **environment)
 {
 	static const char *const kept[] = {
@@ -57,7 +57,10 @@ static void copy_environment(char **environment)
 	environment[count] = NULL;
 }
 
-/* 0 for no limit: NVIDIA's library takes addresses for all memory of host and GPU, and little memory. */
+/*
+ * Return: 0 for no limit: NVIDIA's library reserves addresses for all memory of host and GPU, but
+ * little memory.
+ */
 static uint64_t address_bytes(const struct vgpu_supervisor *s, const struct vgpu_supervised *one,
 			      uint64_t own_bytes)
 {
@@ -117,7 +120,7 @@ int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t 
 	spawn.descriptors_count = count;
 	spawn.output = pipe[1];
 	spawn.cgroup = one->member.cgroup;
-	/* Into the frozen cgroup last: nothing of it moves from then on. */
+	/* Move it to the frozen cgroup last: the process cannot be moved any more after that. */
 	spawn.cgroup_procs[0] = one->compiler ? -1 : s->memory.procs;
 	spawn.cgroup_procs[1] = one->member.procs;
 	error = vgpu_spawn(&spawn, &spawned);
@@ -139,7 +142,7 @@ int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t 
 	vgpu_output_open(&one->output, pipe[0], one->started_ns);
 	vgpu_watch(s, pipe[0], EPOLLIN, one->compiler ? VGPU_EVENT_COMPILER_OUTPUT : VGPU_EVENT_OUTPUT,
 		   (unsigned int)(one - (one->compiler ? s->compilers : s->children)));
-	/* With signals only, a closed gate has to be closed for this one as well. */
+	/* Without a freezer, a closed gate has to be closed for the new child separately. */
 	if (!one->compiler && s->gate.closed && s->gate.kind == VGPU_GATE_SIGNAL) {
 		struct vgpu_gate_member *member = &one->member;
 
@@ -148,7 +151,10 @@ int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t 
 	return 0;
 }
 
-/* The slice's memory, and of each child its window and what its library needs. */
+/*
+ * Limits the children's memory to that of the slice plus, for each child, its window and the needs
+ * of its library.
+ */
 void vgpu_limit_memory(struct vgpu_supervisor *s)
 {
 	uint64_t bytes = s->memory_bytes;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Compilers: processes beside the children, a bounded number at a time, each bounded
- * in time and memory.  They run while the gate is closed, because they use nothing of
- * the accelerator.  A job that was compiled before needs none (kept.h).
+ * Compilers: processes that compile the children's jobs.  Their number is limited, and each has
+ * limits on time and memory.  They run while the gate is closed, because they do not use the
+ * accelerator.  A job that was compiled before needs no compiler (kept.h).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,24 +20,24 @@
 #include "protocol/window.h"
 
 /*
- * Compilers that may be started at once, and per second.  To start one costs the
- * supervisor about a millisecond, which is nobody's processor time in particular.
+ * Number of compilers that may be started at once, and the interval between further starts.
+ * Starting one costs the supervisor about a millisecond of processor time, which is charged to no
+ * child.
  */
 #define START_BURST	64u
 #define START_EVERY_NS	50000000ull
 /*
- * Descriptors besides those of jobs that wait and of results that are kept: at most 5 of
- * a child and 6 of a compiler, three for each level of a tree of processes, and the
- * supervisor's own.
+ * Descriptors in addition to those of waiting jobs and kept results: at most 5 for a child and 6
+ * for a compiler, three for each level of a process tree, and the supervisor's own.
  */
 #define OTHER_DESCRIPTORS	(5 * VGPU_CHILDREN_MAX + 6 * VGPU_COMPILERS_MAX + 160)
 
-/* Returns 0 if one may be started now, or else when. */
+/* Return: 0 if a compiler may be started now, otherwise the time when one may be. */
 static uint64_t take_permit(struct vgpu_supervisor *s, uint64_t now_ns)
 {
 	uint64_t spent_ns = START_BURST * START_EVERY_NS;
 
-	/* The moment up to which starts have been paid for; it may lie a burst in the past. */
+	/* Starts have been paid for up to this time, which may be at most a burst in the past. */
 	if (now_ns > spent_ns && s->compilers_paid_ns < now_ns - spent_ns)
 		s->compilers_paid_ns = now_ns - spent_ns;
 	if (s->compilers_paid_ns + START_EVERY_NS > now_ns)
@@ -57,13 +57,13 @@ static unsigned int jobs_of(const struct vgpu_supervisor *s, uint64_t client)
 	return count;
 }
 
-/* A memfd and nothing else: no device, socket or file of a disk reaches a compiler. */
+/* Accepts only a memfd: a compiler must not get a device, a socket or a file on a disk. */
 static bool is_memfd(int descriptor)
 {
 	return fcntl(descriptor, F_GET_SEALS) >= 0;
 }
 
-/* It changes no more: what could write to it has ended, or has never had it. */
+/* Makes a memfd immutable: the processes that could write to it have ended, or never had it. */
 static bool seal(int file)
 {
 	return !fcntl(file, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
@@ -99,7 +99,7 @@ void vgpu_compilers_open(struct vgpu_supervisor *s)
 			 (unsigned long long)limit.rlim_cur);
 }
 
-/* The last places are for children that have no job yet. */
+/* The last places are reserved for children that have no job yet. */
 static bool has_place(const struct vgpu_supervisor *s, uint64_t client)
 {
 	unsigned int jobs = jobs_of(s, client);
@@ -152,7 +152,10 @@ static void drop(struct vgpu_supervisor *s, unsigned int index)
 	take_out(s, index);
 }
 
-/* The first job of the child with the fewest compilers, so that a flood delays its own child. */
+/*
+ * Chooses the first job of the child with the fewest compilers, so that a child that sends many
+ * jobs delays only itself.
+ */
 static unsigned int choose(const struct vgpu_supervisor *s)
 {
 	unsigned int best = 0, fewest = ~0u;
@@ -170,7 +173,7 @@ static unsigned int choose(const struct vgpu_supervisor *s)
 	return best;
 }
 
-/* The job becomes the compiler's if it starts. */
+/* If the compiler starts, it owns the job. */
 static int start(struct vgpu_supervisor *s, struct vgpu_supervised *compiler,
 		 const struct vgpu_job *job)
 {
@@ -179,7 +182,7 @@ static int start(struct vgpu_supervisor *s, struct vgpu_supervised *compiler,
 
 	if (descriptors[1] < 0)
 		return errno;
-	/* The child has written the job by this descriptor, if it is no copy. */
+	/* If this is no copy, the child has written the job through it and moved the offset. */
 	lseek(job->file, 0, SEEK_SET);
 	*compiler = (struct vgpu_supervised){
 		.compiler = true, .number = ++s->compilers_started, .link = -1, .window = -1,
@@ -220,7 +223,7 @@ void vgpu_compilers_start(struct vgpu_supervisor *s)
 	}
 }
 
-/* Jobs that wait and whose result was just kept. */
+/* Answers the waiting jobs whose result has just been kept. */
 static void answer_same(struct vgpu_supervisor *s, uint64_t hash)
 {
 	for (unsigned int i = s->queued; i--;) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Datagrams of the arbiter.  One that is malformed ends the supervisor, as control.h says. */
+/* Datagrams of the arbiter.  The supervisor ends at a malformed one, as control.h specifies. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "protocol/window.h"
 
 #define START_DESCRIPTORS	4u
-/* As many answers and events as all children could cause at once. */
+/* Maximum number of answers and events that all children could cause at once. */
 #define PENDING_MAX	(4 * VGPU_CHILDREN_MAX)
 #define MEMORY_EVERY_NS	1000000000ull
 
@@ -156,13 +156,16 @@ uint64_t vgpu_control_memory(struct vgpu_supervisor *s, uint64_t now_ns)
 		.native_bytes = vgpu_natives_bytes(s),
 	};
 
-	/* Fences change it by themselves: while there are some, it is looked at again and again. */
+	/*
+	 * Fences change the native bytes without a message, so as long as there are native
+	 * programs, check again periodically.
+	 */
 	if (s->reserved_bytes == s->told_bytes && message.native_bytes == s->told_native_bytes)
 		return vgpu_natives_are_some(s) ? now_ns + MEMORY_EVERY_NS : UINT64_MAX;
-	/* A child may change it as often as it likes. */
+	/* A child may change its memory very often, so the arbiter is told at most once per interval. */
 	if (now_ns - s->told_ns < MEMORY_EVERY_NS)
 		return s->told_ns + MEMORY_EVERY_NS;
-	/* What the arbiter asked for comes first, and nothing is piled up behind that. */
+	/* Answers to the arbiter come first, and memory reports must not queue up behind them. */
 	if (s->pending_count)
 		return UINT64_MAX;
 	s->told_bytes = s->reserved_bytes;

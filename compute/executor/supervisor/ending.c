@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Notices what has ended, waits until nothing of it is left, and counts what it used. */
+/*
+ * Detects processes that have ended, waits until none of their descendants is left, and accounts
+ * for their processor time.
+ */
 #include <sched.h>
 #include <signal.h>
 #include <sys/pidfd.h>
@@ -53,8 +56,8 @@ static void release(struct vgpu_supervisor *s, struct vgpu_supervised *one)
 	unsigned int index = (unsigned int)(one - (one->compiler ? s->compilers : s->children));
 
 	/*
-	 * Closing them is not enough: a process that was frozen before its exec has copies
-	 * of all descriptors, and epoll reports a file as long as it is open anywhere.
+	 * Closing the descriptors is not enough: a process that was frozen before its exec has
+	 * copies of all of them, and epoll reports a file as long as any process has it open.
 	 */
 	vgpu_watch(s, one->output.pipe, 0, VGPU_EVENT_OUTPUT, index);
 	if (!one->compiler)
@@ -88,7 +91,7 @@ struct orphans {
 	unsigned int count;
 };
 
-/* What outlived the first process of a child has become the supervisor's own child. */
+/* A process that outlived the first process of its child has become a child of the supervisor. */
 static void kill_orphan(pid_t pid, int process, void *context)
 {
 	struct orphans *orphans = context;
@@ -112,7 +115,7 @@ static void kill_orphans(struct orphans *orphans)
 	int self = pidfd_open(getpid(), 0);
 
 	if (self < 0) {
-		/* Come again when there are descriptors. */
+		/* Try again when a descriptor is available. */
 		orphans->count = 1;
 		return;
 	}
@@ -120,7 +123,7 @@ static void kill_orphans(struct orphans *orphans)
 	close(self);
 }
 
-/* Lets go of a child whose first process has ended, unless some other process of it is left. */
+/* Releases a child or compiler whose first process has ended, unless other processes of it are left. */
 static bool finish(struct vgpu_supervisor *s, struct vgpu_supervised *one)
 {
 	struct orphans orphans = { s, 0 };
@@ -148,7 +151,7 @@ static void note_end(struct vgpu_supervised *one, pid_t pid, int status, uint64_
 	one->processor_ns = processor_ns;
 }
 
-/* As waitpid() would have given it. */
+/* Return: the status in the format of waitpid(). */
 static int status_of(const siginfo_t *information)
 {
 	switch (information->si_code) {
@@ -170,7 +173,7 @@ bool vgpu_reap(struct vgpu_supervisor *s)
 		struct rusage used;
 		uint64_t processor_ns;
 
-		/* glibc's waitid() does not tell what was used. */
+		/* glibc's waitid() does not report the resource usage. */
 		if (syscall(SYS_waitid, P_ALL, 0, &information, WEXITED | WNOHANG, &used) ||
 		    !information.si_pid)
 			break;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The gate, as the arbiter asks for it.  DONE is sent when each child has stopped, so
- * nothing of the slice runs from then on.  A child that does not stop in time is
- * killed; DONE then comes when it is dead.  What children have under way on a GPU is
- * stopped after them, and started before them.
+ * Closes and opens the gate at the arbiter's request.  DONE is sent when each child has stopped, so
+ * nothing of the slice runs from then on.  A child that does not stop in time is killed, and DONE
+ * is sent when it is dead.  The children's work on a GPU is stopped after the children, and
+ * restarted before them.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 #include "executor/log.h"
 #include "executor/supervisor/supervisor.h"
 
-/* Looks without sleeping, which is shorter than the wait for an event would be. */
+/* Number of checks without sleeping, which together take less time than waiting for an event. */
 #define LOOKS		20u
-/* A line with quantiles after so many closings. */
+/* Number of closings after which a line with quantiles is logged. */
 #define REPORT_EVERY	1000u
 
 static unsigned int members(struct vgpu_supervisor *s, struct vgpu_gate_member **list)
@@ -27,7 +27,7 @@ static unsigned int members(struct vgpu_supervisor *s, struct vgpu_gate_member *
 	return count;
 }
 
-/* Of a library of the machine's own processors, what is under way are the children's threads. */
+/* With a library for the machine's own processors, all work runs in the children's threads. */
 static bool computes_in_children(const struct vgpu_supervisor *s)
 {
 	const char *library = s->options.library, *name;
@@ -38,7 +38,7 @@ static bool computes_in_children(const struct vgpu_supervisor *s)
 	return strstr(name ? name : library, "pocl");
 }
 
-/* May a kernel run on after the gate has closed?  Then the gate does not enforce the lease's end. */
+/* Can a kernel still run after the gate has closed? Then the gate does not enforce the end of the lease. */
 static bool waits_for_kernels(const struct vgpu_supervisor *s)
 {
 	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
@@ -88,7 +88,7 @@ static void kill_running(struct vgpu_supervisor *s)
 	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++) {
 		struct vgpu_supervised *child = &s->children[i];
 
-		/* With a freezer it is not known which one does not stop. */
+		/* A freezer does not report which child has not stopped, so all of them are killed. */
 		if (!child->used || child->died ||
 		    (s->gate.kind == VGPU_GATE_SIGNAL && vgpu_gate_has_stopped(&s->gate, &child->member)))
 			continue;
@@ -106,7 +106,7 @@ static void hurry(struct vgpu_supervisor *s)
 			vgpu_gate_hurry(&s->children[i].member, true);
 }
 
-/* Before the gate opens: no child may go on with a priority that it has not. */
+/* Restores the children's priorities before the gate opens: no child may run with a raised priority. */
 static void calm(struct vgpu_supervisor *s)
 {
 	if (!s->hurried)
@@ -145,7 +145,7 @@ void vgpu_freeze(struct vgpu_supervisor *s, uint64_t sequence, uint64_t asked_ns
 	struct vgpu_gate_member *list[VGPU_CHILDREN_MAX];
 	int error;
 
-	/* An earlier one that was not answered yet is answered by this one's end. */
+	/* If an earlier FREEZE is still pending, it fails now, and this one waits for the gate instead. */
 	if (s->freezing)
 		vgpu_control_answer(s, VGPU_SUPERVISOR_FAILED, s->gate_sequence, 0,
 				    "another request came before the gate was closed");
@@ -164,7 +164,7 @@ void vgpu_freeze(struct vgpu_supervisor *s, uint64_t sequence, uint64_t asked_ns
 	s->freezing = true;
 	for (unsigned int i = 0; i < LOOKS && s->freezing; i++)
 		vgpu_freeze_poll(s);
-	/* SIGCONT can take a SIGSTOP back, and then threads would run on with the priority. */
+	/* SIGCONT can undo a SIGSTOP, and then threads would run on with the raised priority. */
 	if (s->freezing && s->options.hurry && s->gate.kind != VGPU_GATE_SIGNAL)
 		hurry(s);
 }

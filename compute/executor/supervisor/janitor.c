@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A supervisor that is killed cannot remove its cgroups and its scratch.  The janitor is
- * a process that waits for the supervisor's end, whatever it is, and removes them; if the
- * janitor is killed as well, the next supervisor removes cgroups (vgpu_gate_sweep()).
+ * A supervisor that is killed cannot remove its cgroups and its scratch directory.  The janitor is
+ * a process that waits until the supervisor has ended for any reason, and then removes them.  If
+ * the janitor is killed as well, the next supervisor removes the cgroups (vgpu_gate_sweep()).
  *
- * Children die with their supervisor, and in a PID namespace all that they started.
- * Without one a compiler's linker would live on.  Each child leads a session, which
- * its descendants cannot leave (seccomp), so the janitor kills by session.
+ * Children die with their supervisor, and in a PID namespace so do all their descendants.  Without
+ * a PID namespace, a compiler's linker would survive.  Each child leads a session, which its
+ * descendants cannot leave (seccomp), so the janitor kills all processes of these sessions.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -48,7 +48,7 @@ static bool is_known(const struct sessions *sessions, pid_t session)
 	return false;
 }
 
-/* Kills all processes in the sessions; returns how many there were. */
+/* Kills all processes in the sessions.  Return: their number. */
 static unsigned int kill_sessions(const struct sessions *sessions)
 {
 	struct dirent *entry;
@@ -61,7 +61,7 @@ static unsigned int kill_sessions(const struct sessions *sessions)
 
 		if (process < 0)
 			continue;
-		/* Its number may have become another's before the pidfd was open. */
+		/* The process may have ended, and its PID may have been reused, before pidfd_open(). */
 		if (is_known(sessions, getsid(pid)) && !pidfd_send_signal(process, SIGKILL, NULL, 0))
 			count++;
 		close(process);
@@ -89,7 +89,7 @@ static _Noreturn void clean(const struct vgpu_supervisor *s, int pipe)
 	       (bytes < 0 && errno == EINTR))
 		if (bytes > 0)
 			note(&sessions, leader);
-	/* A zombie that nobody reaps is found again and again. */
+	/* Limit the attempts: a zombie that nobody reaps is found again each time. */
 	for (unsigned int i = 0; i < KILLS && kill_sessions(&sessions); i++)
 		usleep(1000);
 	if (s->gate.path[0])
@@ -104,7 +104,7 @@ int vgpu_janitor_start(struct vgpu_supervisor *s)
 {
 	int pipe[2];
 
-	/* It tells of sessions by its end of the pipe, which is closed when it ends. */
+	/* The supervisor reports sessions through its end of the pipe, which is closed when it ends. */
 	s->janitor_pipe = -1;
 	if (pipe2(pipe, O_CLOEXEC | O_NONBLOCK))
 		return errno;

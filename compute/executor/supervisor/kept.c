@@ -8,13 +8,16 @@
 #include <unistd.h>
 
 /*
- * Reading jobs is the supervisor's time, and runs before all children.  So there is a
- * bound on bytes per second, and a job counts as so many more.
+ * Reading a job takes the supervisor's time, which has priority over all children.  So the bytes
+ * per second are limited, and each job counts as JOB_COSTS_BYTES more.
  */
 #define NS_PER_BYTE	16u
 #define JOB_COSTS_BYTES	(64u << 10)
 #define SAVED_NS	1000000000ull
-/* Jobs with the same hash that are compared: a tenant that makes them only finds less. */
+/*
+ * Maximum number of jobs with the same hash to compare.  A tenant that makes hashes collide only
+ * gets fewer hits.
+ */
 #define COMPARED_MAX	4u
 
 struct vgpu_kept_result {
@@ -64,7 +67,7 @@ struct vgpu_kept_job *vgpu_kept_read(struct vgpu_kept *kept, int file, size_t by
 	    !may_read(kept, bytes, now_ns))
 		return NULL;
 	job = malloc(sizeof(*job) + bytes);
-	/* It may have become shorter. */
+	/* The child may have made the file shorter. */
 	if (!job || pread(file, job->data, bytes, 0) != (ssize_t)bytes) {
 		free(job);
 		return NULL;
@@ -107,7 +110,7 @@ static void remove_at(struct vgpu_kept *kept, struct vgpu_kept_result **link)
 	free(old);
 }
 
-/* Those used longest ago go first. */
+/* Removes the least recently used results first. */
 static void make_room(struct vgpu_kept *kept)
 {
 	while (kept->bytes > kept->limit_bytes || kept->results > kept->limit_results) {
@@ -119,7 +122,10 @@ static void make_room(struct vgpu_kept *kept)
 	}
 }
 
-/* Blocks may lie behind its end, and may be yet to come within it. */
+/*
+ * Counts the larger of length and blocks: a file can have blocks after its end, or holes that are
+ * filled later.
+ */
 static uint64_t bytes_of(int result)
 {
 	struct stat status;

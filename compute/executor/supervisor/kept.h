@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Results of compilers, kept by their whole jobs, so that a tenant's next program with
- * the same sources needs no compiler.
+ * A cache of compilers' results, with whole jobs as keys.  If a tenant's next program has the same
+ * sources, it needs no compiler.
  *
- * Nothing here is memory that a child or a compiler can write: jobs are copies on the
- * heap, and results are memfds that were sealed when nothing of their compilers was
- * left.  They die with the supervisor.
+ * Children and compilers cannot write to this memory: jobs are copies on the heap, and results are
+ * memfds that were sealed after all processes of their compilers had ended.  The cache is lost when
+ * the supervisor ends.
  */
 #ifndef VGPU_EXECUTOR_KEPT_H
 #define VGPU_EXECUTOR_KEPT_H
@@ -13,9 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A longer job is compiled each time; to read and compare this much takes a millisecond. */
+/* A longer job is compiled each time.  Reading and comparing this much takes a millisecond. */
 #define VGPU_KEPT_JOB_BYTES	(1u << 20)
-/* What all results that are kept have of the supervisor's descriptors, at most. */
+/* Maximum number of kept results, each of which uses a descriptor of the supervisor. */
 #define VGPU_KEPT_RESULTS_MAX	1024u
 
 /* A copy of a job. */
@@ -26,14 +26,14 @@ struct vgpu_kept_job {
 };
 
 /**
- * struct vgpu_kept - all of it; used by one thread
- * @first: the one that was used last
- * @limit_bytes: of results and their jobs, and a quarter as much of jobs that are yet to
- *	be compiled; 0: keep nothing
- * @limit_results: how many there may be
- * @waiting_bytes: of jobs that are yet to be compiled
- * @hits: jobs that needed no compiler
- * @paid_ns: moment up to which reading has been paid for
+ * struct vgpu_kept - the cache; used by one thread
+ * @first: the most recently used result
+ * @limit_bytes: limit for results and their jobs; jobs that are still to be compiled may use a
+ *	quarter as much in addition; 0: keep nothing
+ * @limit_results: maximum number of results
+ * @waiting_bytes: size of the jobs that are still to be compiled
+ * @hits: number of jobs that needed no compiler
+ * @paid_ns: reading has been paid for up to this time
  */
 struct vgpu_kept {
 	struct vgpu_kept_result *first;
@@ -50,16 +50,16 @@ struct vgpu_kept {
  * vgpu_kept_read() - copy a job
  * @file: memfd, which may change meanwhile
  *
- * Return: NULL if its result is not to be kept: it is too long, too much of the
- * supervisor's time was spent on jobs of late, or there is no memory.
+ * Return: NULL if its result is not to be kept, because the job is too long, the supervisor has
+ * recently spent too much time on jobs, or there is no memory.
  */
 struct vgpu_kept_job *vgpu_kept_read(struct vgpu_kept *kept, int file, size_t bytes,
 				     uint64_t now_ns);
-/* The job's result, which stays the callee's, or -1. */
+/* Return: the job's result, whose descriptor the cache still owns, or -1. */
 int vgpu_kept_find(struct vgpu_kept *kept, const struct vgpu_kept_job *job);
-/* Keeps a sealed result; takes both. */
+/* Keeps a sealed result.  The cache takes ownership of @job and @result. */
 void vgpu_kept_add(struct vgpu_kept *kept, struct vgpu_kept_job *job, int result);
-/* A job, or NULL, whose result is not kept. */
+/* Frees a job whose result is not kept.  @job may be NULL. */
 void vgpu_kept_drop(struct vgpu_kept *kept, struct vgpu_kept_job *job);
 
 #endif /* VGPU_EXECUTOR_KEPT_H */

@@ -16,15 +16,15 @@
 #include "executor/log.h"
 #include "executor/supervisor/supervisor.h"
 
-/* How often a child that is dying is looked at. */
+/* How often to check a child that is dying. */
 #define POLL_NS		1000000u
 /*
- * How often a gate that is closing is looked at, in its first 10 ms: the v1 freezer
- * tells nothing, and cgroup.events tells of a change 10 ms late if another was just told.
+ * How often to check a gate that is closing, during the first 10 ms: the v1 freezer sends no event,
+ * and cgroup.events reports a change 10 ms late if another change was reported just before.
  */
 #define GATE_POLL_NS	30000u
 #define GATE_SOON_NS	10000000u
-/* After it has killed all children at its end. */
+/* How long a supervisor that ends waits after it has killed all children. */
 #define END_LIMIT_NS	10000000000ull
 
 uint64_t vgpu_now_ns(void)
@@ -51,7 +51,10 @@ void vgpu_watch(struct vgpu_supervisor *s, int descriptor, uint32_t events, enum
 		vgpu_log(LOG_ERR, "event=watch error=%d", errno);
 }
 
-/* Before children, which keep all processors busy when it has to close the gate. */
+/*
+ * Raises the supervisor's priority above the children, which keep all processors busy when it has
+ * to close the gate.
+ */
 static void hurry(struct vgpu_supervisor *s)
 {
 	struct sched_param priority = { .sched_priority = 1 };
@@ -147,7 +150,7 @@ static void handle(struct vgpu_supervisor *s, const struct epoll_event *event)
 		break;
 	case VGPU_EVENT_GATE:
 		if (!s->freezing)
-			vgpu_gate_has_stopped(&s->gate, NULL);	/* reads the file, which arms it again */
+			vgpu_gate_has_stopped(&s->gate, NULL);	/* reading the file re-arms it */
 		break;
 	case VGPU_EVENT_NATIVE:
 		vgpu_native_changed(s, index);
@@ -166,7 +169,7 @@ static void handle(struct vgpu_supervisor *s, const struct epoll_event *event)
 	}
 }
 
-/* For epoll_pwait2(); NULL for no end. */
+/* Return: the timeout for epoll_pwait2(); NULL for no timeout. */
 static const struct timespec *patience(struct vgpu_supervisor *s, bool dying, struct timespec *span)
 {
 	uint64_t now_ns = vgpu_now_ns(), next_ns = vgpu_compilers_poll(s, now_ns), span_ns;
@@ -240,7 +243,7 @@ int main(int argc, char **argv)
 		struct timespec span;
 
 		vgpu_freeze_poll(s);
-		/* One at a time: an event may end what the next one is about. */
+		/* Take one event at a time: handling it may release the object of the next event. */
 		if (epoll_pwait2(s->epoll, &event, 1, patience(s, dying, &span), NULL) > 0)
 			handle(s, &event);
 	}

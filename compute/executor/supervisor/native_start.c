@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How a native program begins.  Its launcher has made one call, VGPU_FENCE_HELLO, which waits:
- * so the kernel says which process it is, and that process does nothing meanwhile.
+ * Starts native programs.  The launcher of a program has made one call, VGPU_FENCE_HELLO, which
+ * waits.  So the kernel reports which process it is, and the process does nothing meanwhile.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -28,7 +28,7 @@
 #include "executor/supervisor/native_start.h"
 #include "executor/supervisor/supervisor.h"
 
-/* How often what a killed supervisor left is looked at, and for how many milliseconds. */
+/* Maximum number of attempts to remove the cgroup of a killed supervisor, one per millisecond. */
 #define SWEEPS	1000u
 
 static bool refuse(char *reason, const char *format, ...)
@@ -48,7 +48,7 @@ static void *share(size_t bytes)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* ---- what is left of supervisors that were killed with their fences */
+/* ---- native programs left over from supervisors that were killed with their fences */
 
 static void end_left(const char *directory)
 {
@@ -66,7 +66,7 @@ static void end_left(const char *directory)
 		usleep(1000);
 }
 
-/* Each file is locked by the supervisor that has written it, as long as it lives. */
+/* Each file is locked by the supervisor that wrote it as long as that supervisor lives. */
 static void sweep(const char *path)
 {
 	DIR *files = opendir(path);
@@ -112,7 +112,10 @@ static void name_file(const struct vgpu_supervisor *s, const struct vgpu_native 
 		 (unsigned long long)native->number);
 }
 
-/* Nobody takes it for one that is left while it is not yet locked: it is empty until then. */
+/*
+ * Until the file is locked, another supervisor may take it for a leftover.  That does no harm,
+ * because the file is still empty.
+ */
 static bool write_file(const struct vgpu_supervisor *s, struct vgpu_native *native)
 {
 	const char *text = native->enclosure.directory;
@@ -138,7 +141,7 @@ static bool has_device(const struct vgpu_supervisor *s)
 	return file >= 0;
 }
 
-/* What a supervisor must have to take any. */
+/* Does this supervisor meet the requirements for native programs? */
 static bool is_able(const struct vgpu_supervisor *s, char *reason)
 {
 	struct seccomp_notif_sizes sizes;
@@ -157,7 +160,7 @@ static bool is_able(const struct vgpu_supervisor *s, char *reason)
 	return s->natives.directory || refuse(reason, "the supervisor has no --natives directory");
 }
 
-/* The launcher's call, if it waits. */
+/* Receives the launcher's call, if it is waiting. */
 static bool take_hello(int listener, struct seccomp_notif *told, char *reason)
 {
 	struct pollfd ready = { .fd = listener, .events = POLLIN };
@@ -258,7 +261,10 @@ static bool begin(struct vgpu_supervisor *s, struct vgpu_native *native, int lis
 	fine = enclose(s, native, reason) && prepare_fence(native, reason) &&
 	       (is_waiting(listener, &told) || refuse(reason, "its launcher has ended"));
 	if (fine) {
-		/* The gate is closed for it until the arbiter opens it for all; it may have closed since it asked. */
+		/*
+		 * The gate stays closed for the program until the arbiter opens it for all.  It may
+		 * have closed after the request was sent.
+		 */
 		atomic_store(&native->page->closing, start->status || s->gate.closed ? 1 : 0);
 		native->fence = fork_fence(s, native, listener);
 		native->fence_pidfd = native->fence > 0 ? pidfd_open(native->fence, 0) : -1;

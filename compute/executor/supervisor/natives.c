@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Native programs while they run: the gate, timeslices, and their end.  native_start.c begins them. */
+/* Running native programs: the gate, timeslices, and the end.  native_start.c starts them. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "executor/supervisor/native_start.h"
 #include "executor/supervisor/supervisor.h"
 
-/* Less than this no timeslice is worth its switch. */
+/* With a shorter timeslice, switching would cost too much. */
 #define TIMESLICE_MIN_US	100u
 
 struct vgpu_native *vgpu_native_find(struct vgpu_supervisor *s, uint64_t number)
@@ -60,7 +60,7 @@ void vgpu_natives_kill_all(struct vgpu_supervisor *s, const char *reason)
 			vgpu_native_kill(&s->natives.list[i], reason);
 }
 
-/* ---- what they do on the GPU */
+/* ---- the programs' work on the GPU */
 
 static uint32_t count_groups(const struct vgpu_native *native)
 {
@@ -71,7 +71,7 @@ static uint32_t count_groups(const struct vgpu_native *native)
 	return count;
 }
 
-/* Several groups of a tenant divide its timeslice. */
+/* All groups of a tenant share its timeslice. */
 static void set_timeslices(struct vgpu_supervisor *s)
 {
 	struct vgpu_natives *natives = &s->natives;
@@ -127,7 +127,7 @@ void vgpu_native_changed(struct vgpu_supervisor *s, unsigned int index)
 
 /* ---- the gate */
 
-/* A program of which the driver did not say that all is as asked may run on, and ends. */
+/* If the driver does not confirm the change, the program may still run on the GPU, so it is killed. */
 static bool turn(struct vgpu_supervisor *s, struct vgpu_native *native, bool close)
 {
 	if (vgpu_turn_channels(s, native->number, &native->channels, native->fence_pidfd, close))
@@ -151,8 +151,9 @@ bool vgpu_natives_close(struct vgpu_supervisor *s)
 		if (!native->used)
 			continue;
 		/*
-		 * Without its fence nobody has its files, and what it has under way ends with it.  One that
-		 * was killed may take long to end, in the driver, and others do not wait for that.
+		 * If the fence has ended, no process has the program's files, and its work on the
+		 * GPU ends with the program.  A killed program may take long to end inside the
+		 * driver, and other programs do not wait for that.
 		 */
 		if (native->runs_on || !native->fence || atomic_load(&native->page->busy)) {
 			all = false;
@@ -195,7 +196,7 @@ void vgpu_natives_kill_open(struct vgpu_supervisor *s)
 		vgpu_log(LOG_ERR, "native=%llu event=gate it did not close in time",
 			 (unsigned long long)native->number);
 		vgpu_native_kill(native, "its channels did not close in time");
-		/* It may be in a call that keeps what is on the GPU. */
+		/* The fence may be in a driver call that keeps the work on the GPU alive. */
 		if (native->fence)
 			kill(native->fence, SIGKILL);
 	}
@@ -211,7 +212,7 @@ bool vgpu_natives_note_end(struct vgpu_supervisor *s, pid_t pid, int status)
 		if (!native->used || native->fence != pid)
 			continue;
 		native->fence = 0;
-		/* With 0, nobody has its filter any more. */
+		/* With status 0, no process has the filter any more. */
 		if (status)
 			vgpu_native_kill(native, "its fence has ended");
 		return true;
@@ -254,13 +255,16 @@ bool vgpu_natives_finish(struct vgpu_supervisor *s)
 		if (!native->used || (native->fence && !native->killed))
 			continue;
 		if (native->fence) {
-			/* It ends by itself, but nobody waits for that. */
+			/* The fence would end by itself, but the supervisor does not wait for that. */
 			if (vgpu_enclosure_is_empty(&native->enclosure))
 				kill(native->fence, SIGKILL);
 			all = false;
 			continue;
 		}
-		/* Whoever is left has nobody to ask, and what was started meanwhile. */
+		/*
+		 * Processes that are left or were started meanwhile have no fence any more, so they
+		 * are killed.
+		 */
 		if (!vgpu_enclosure_is_empty(&native->enclosure))
 			vgpu_native_kill(native, "its fence has ended");
 		if (vgpu_enclosure_remove(&native->enclosure))

@@ -63,7 +63,7 @@ void vgpu_output_close(struct vgpu_output *output, const char *who, uint64_t num
 {
 	if (output->pipe < 0)
 		return;
-	/* A pipe holds 64 KiB, and nobody writes to it any more. */
+	/* A pipe has at most 64 KiB, and no process writes to it any more. */
 	for (unsigned int i = 0; i < 16; i++)
 		if (!vgpu_output_read(output, who, number, now_ns))
 			break;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a child prints, copied line by line into the log: a bounded amount, printable only. */
+/* Copies a child's output to the log, line by line: a limited amount, printable characters only. */
 #ifndef VGPU_EXECUTOR_OUTPUT_H
 #define VGPU_EXECUTOR_OUTPUT_H
 
@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define VGPU_OUTPUT_LINE	256u
-/* Bytes at once, and per second. */
+/* Burst in bytes, and bytes per second. */
 #define VGPU_OUTPUT_BURST	(16u << 10)
 #define VGPU_OUTPUT_RATE	(2u << 10)
 
@@ -22,10 +22,10 @@ struct vgpu_output {
 };
 
 void vgpu_output_open(struct vgpu_output *output, int pipe, uint64_t now_ns);
-/* Reads once; false at the end. */
+/* Reads once.  Return: false at the end. */
 bool vgpu_output_read(struct vgpu_output *output, const char *who, uint64_t number,
 		      uint64_t now_ns);
-/* Reads what is left, says what was dropped, and closes the pipe. */
+/* Reads the rest, logs how much was dropped, and closes the pipe. */
 void vgpu_output_close(struct vgpu_output *output, const char *who, uint64_t number,
 		       uint64_t now_ns);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Children that compute on an NVIDIA GPU: a relay for each, and the gate's part of the GPU.
+ * Children that compute on an NVIDIA GPU: a relay for each child, and the gate for the GPU.
  *
- * A child is stopped before its channels are, so that it makes no others meanwhile, and goes
- * on after them.
+ * A child is stopped before its channels, so that it makes no others meanwhile, and continues after
+ * them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,11 +21,14 @@
 #include "executor/log.h"
 #include "executor/supervisor/supervisor.h"
 
-/* Others hold the lock for a call or two of half a millisecond. */
+/* Other supervisors hold the lock for one or two calls of half a millisecond. */
 #define LOCK_LIMIT_NS	200000000u
 #define LOCK_LOOK_NS	50000
 
-/* What the module says; each child's relay asks the driver itself once more. */
+/*
+ * Checks the version of the kernel module.  In addition, each child's relay gets the version from
+ * the driver itself.
+ */
 static bool is_driver_known(char *reason, size_t bytes)
 {
 	char version[64] = "";
@@ -78,7 +81,7 @@ int vgpu_relay_start(struct vgpu_supervisor *s, struct vgpu_supervised *child, i
 			     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (relay.objects == MAP_FAILED)
 		return errno;
-	/* This process has not reaped the child, so the number is still the child's. */
+	/* The supervisor has not reaped the child, so the PID is still the child's. */
 	snprintf(path, sizeof(path), "/proc/%d/mem", child->member.pid);
 	relay.memory = open(path, O_RDWR | O_CLOEXEC);
 	child->relay = relay.memory < 0 ? -1 : fork_relay(&relay);
@@ -102,7 +105,10 @@ void vgpu_relay_note_end(struct vgpu_supervisor *s, pid_t pid, int status)
 		if (!child->used || child->relay != pid)
 			continue;
 		child->relay = 0;
-		/* With 0 it ends after the child, which may not have been noticed yet. */
+		/*
+		 * With status 0 the relay ended because the child has ended, which may not have
+		 * been noticed yet.
+		 */
 		if (status)
 			vgpu_kill(s, child, "its relay has ended");
 	}
@@ -110,7 +116,10 @@ void vgpu_relay_note_end(struct vgpu_supervisor *s, pid_t pid, int status)
 
 bool vgpu_relay_end(struct vgpu_supervised *child)
 {
-	/* It may be in a call with a file of the child's, and what is on the GPU stays until then. */
+	/*
+	 * The relay may be in a call on a file of the child, and until it ends, the child's work
+	 * stays on the GPU.
+	 */
 	if (child->relay) {
 		kill(child->relay, SIGKILL);
 		return false;
@@ -142,7 +151,7 @@ bool vgpu_turn_channels(struct vgpu_supervisor *s, uint64_t number, struct vgpu_
 	return true;
 }
 
-/* With the host's lock, which is kept for no more than one child. */
+/* The caller holds the host's lock, and releases it after each child. */
 static bool set(struct vgpu_supervisor *s, struct vgpu_supervised *child, bool close)
 {
 	if (vgpu_turn_channels(s, child->number, &child->channels, child->member.pidfd, close))
@@ -163,7 +172,10 @@ bool vgpu_relays_close(struct vgpu_supervisor *s)
 
 		if (!child->used || !child->channels.objects)
 			continue;
-		/* What it has under way ends with it, which is seen when it is not used any more. */
+		/*
+		 * The child's work on the GPU ends with the child.  It is certain to have ended
+		 * when the child is not in use any more.
+		 */
 		if (child->died || child->killed) {
 			all = false;
 		} else if (!child->channels.closed) {

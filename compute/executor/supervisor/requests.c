@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Datagrams of children: executor/link.h.  A child that sends another kind is killed. */
+/* Datagrams of children (executor/link.h).  A child that sends an invalid one is killed. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,10 +13,10 @@
 
 #define DESCRIPTORS_MAX	1u
 #define LAST_WORDS	1024u
-/* What one datagram costs of a child's credit, and the most that it saves up. */
+/* The cost of one datagram in a child's credit, and the maximum credit. */
 #define DATAGRAM_NS	(1000000000u / VGPU_LINK_RATE)
 #define BURST_NS	((uint64_t)VGPU_LINK_BURST * DATAGRAM_NS)
-/* A child without credit is not looked at before it has some for so many. */
+/* A child without credit is not read again until it has credit for this many datagrams. */
 #define MUTED_DATAGRAMS	8u
 
 static void answer(struct vgpu_supervisor *s, struct vgpu_supervised *child, uint64_t sequence,
@@ -46,12 +46,15 @@ static void answer(struct vgpu_supervisor *s, struct vgpu_supervised *child, uin
 		memcpy(CMSG_DATA(&control.header), &result, sizeof(int));
 	}
 	sent = sendmsg(child->link, &datagram, MSG_DONTWAIT | MSG_NOSIGNAL);
-	/* Too many descriptors that nobody has received yet. */
+	/* There are too many descriptors that nobody has received yet. */
 	if (sent < 0 && errno == ETOOMANYREFS) {
 		message.status = EAGAIN;
 		sent = send(child->link, &message, sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL);
 	}
-	/* The child asks for one thing at a time and VGPU_JOBS_MAX compilers, which fit. */
+	/*
+	 * The child has at most one other request and VGPU_JOBS_MAX compilers pending.  Their
+	 * answers fit into the socket.
+	 */
 	if (sent < 0 && errno == EAGAIN)
 		vgpu_kill(s, child, "it does not read its supervisor's answers");
 }
@@ -150,9 +153,9 @@ void vgpu_requests_open(struct vgpu_supervised *child)
 }
 
 /*
- * Time that passes is credit for one datagram in each DATAGRAM_NS.  Children that have used
- * some of their burst get it in equal parts, so that however many there are, they cost the
- * supervisor no more than one.  Returns how many they are.
+ * Elapsed time is credit: one datagram per DATAGRAM_NS.  Children that have used part of their
+ * burst share the credit equally.  So any number of children costs the supervisor no more than one
+ * child.  Return: the number of children that share.
  */
 static unsigned int share_time(struct vgpu_supervisor *s, uint64_t now_ns)
 {
@@ -185,7 +188,7 @@ static bool may_read(struct vgpu_supervisor *s, struct vgpu_supervised *child, u
 		child->credit_ns -= DATAGRAM_NS;
 		return true;
 	}
-	/* The child waits on its own socket, and costs nobody else anything. */
+	/* The child blocks on its own socket and delays no other child. */
 	child->muted_until_ns = now_ns + MUTED_DATAGRAMS * DATAGRAM_NS * sharing;
 	vgpu_watch(s, child->link, 0, VGPU_EVENT_LINK, (unsigned int)(child - s->children));
 	return false;
@@ -209,7 +212,7 @@ void vgpu_requests_last_words(struct vgpu_supervised *child)
 	int descriptors[DESCRIPTORS_MAX];
 	unsigned int count = 0;
 
-	/* No more than its socket holds, and nobody writes to it any more. */
+	/* The socket's buffer is limited, and no process writes to it any more. */
 	for (unsigned int i = 0; i < LAST_WORDS; i++) {
 		if (vgpu_receive(child->link, &message, sizeof(message), descriptors, &count,
 				 DESCRIPTORS_MAX) <= 0)
@@ -240,7 +243,7 @@ void vgpu_requests_receive(struct vgpu_supervisor *s, struct vgpu_supervised *ch
 	if (!received)
 		return;
 	if (received == VGPU_RECEIVED_END) {
-		/* It is dying, and its status will say why; or it wants no answers. */
+		/* The child is dying, and its status will show the reason; or it has closed its socket. */
 		vgpu_watch(s, child->link, 0, VGPU_EVENT_LINK, (unsigned int)(child - s->children));
 		vgpu_kill(s, child, NULL);
 	} else if (received < 0 || message.version != VGPU_LINK_VERSION ||

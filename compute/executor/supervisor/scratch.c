@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Where children without a mount namespace write.
+ * Scratch directories for children without a mount namespace.
  *
- * Anybody can create files in /tmp, also under a name that a program is about to use.
- * So a supervisor makes one directory with a name that nobody can guess, and a directory
- * in it for each child.  A tenant can replace its files by links at any moment, so they
- * are opened and removed only by the descriptor of their directory.
+ * Any user can create files in /tmp, even under a name that a program is about to use.  So a
+ * supervisor makes one directory with a name that nobody can guess, and in it a directory for each
+ * child.  A tenant can replace its files by links at any moment, so files are opened and removed
+ * only relative to the descriptor of their directory.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -28,7 +28,7 @@ int vgpu_scratch_open(struct vgpu_scratch *scratch)
 	if (!mkdtemp(scratch->path))
 		return errno;
 	scratch->directory = open(scratch->path, DIRECTORY);
-	/* A child that is another user passes through it. */
+	/* A child with another user needs to pass through the directory. */
 	return scratch->directory < 0 || fchmod(scratch->directory, 0711) ? errno : 0;
 }
 
@@ -47,7 +47,10 @@ int vgpu_scratch_make(const struct vgpu_scratch *scratch, const struct vgpu_supe
 	snprintf(path, bytes, "%s/%s", scratch->path, name);
 	if (mkdirat(scratch->directory, name, 0700))
 		return errno;
-	/* A root that may not give files away may not become nobody either. */
+	/*
+	 * If root lacks the capability to change the owner, it cannot change the child's user to
+	 * nobody either.
+	 */
 	if (as_nobody && !geteuid() &&
 	    fchownat(scratch->directory, name, VGPU_NOBODY, VGPU_NOBODY, AT_SYMLINK_NOFOLLOW) &&
 	    errno != EPERM && errno != EINVAL) {
@@ -60,9 +63,9 @@ int vgpu_scratch_make(const struct vgpu_scratch *scratch, const struct vgpu_supe
 }
 
 /*
- * Removes one directory.  Directories in it that are not empty are moved to the top
- * first, under the number @moved: a tenant can put more into each other than there are
- * descriptors or stack for.
+ * Removes one directory.  Subdirectories that are not empty are first moved to the top, under the
+ * number @moved: a tenant can nest directories more deeply than the supervisor's descriptors or
+ * stack permit.
  */
 static void remove_flat(int top, const char *name, unsigned long long *moved)
 {
@@ -119,7 +122,7 @@ void vgpu_scratch_close(const struct vgpu_scratch *scratch)
 			remove_tree(scratch->directory, entry->d_name);
 	if (directory)
 		closedir(directory);
-	/* The supervisor may have removed it before its janitor comes. */
+	/* The supervisor may have removed the directory before its janitor gets here. */
 	if (!fstat(scratch->directory, &ours) &&
 	    !fstatat(AT_FDCWD, scratch->path, &named, AT_SYMLINK_NOFOLLOW) &&
 	    ours.st_dev == named.st_dev && ours.st_ino == named.st_ino)
