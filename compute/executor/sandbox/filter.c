@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The system calls of a confined process, as a BPF program written by hand: a list of
- * what is allowed, with conditions on arguments where the call could reach beyond the
- * process.  Everything else fails with EPERM, so that a library that tries goes on.
+ * The system calls of a confined process, as a hand-written BPF program.  It is a list of permitted
+ * calls, with conditions on the arguments of calls that could affect other processes.  Everything
+ * else fails with EPERM, so that a library that tries such a call can continue.
  *
- * Kernels run in this process on PoCL, so the list is the tenant's whole interface to
- * the host's kernel.
+ * With PoCL, kernels run in this process, so the list is the tenant's whole interface to the host's
+ * kernel.
  */
 #include <errno.h>
 #include <linux/filter.h>
@@ -43,7 +43,7 @@ static const int allowed[] = {
 	/* identity */
 	__NR_getuid, __NR_geteuid, __NR_getgid, __NR_getegid, __NR_getresuid, __NR_getresgid,
 	__NR_capget,
-	/* files that the mount namespace and Landlock leave */
+	/* files that the mount namespace and Landlock make accessible */
 	__NR_openat, __NR_close, __NR_close_range, __NR_read, __NR_write, __NR_readv, __NR_writev,
 	__NR_pread64, __NR_pwrite64, __NR_lseek, __NR_fstat, __NR_newfstatat, __NR_statx,
 	__NR_statfs, __NR_fstatfs, __NR_getdents64, __NR_readlinkat, __NR_faccessat,
@@ -94,7 +94,7 @@ static void refuse(struct program *program, int error)
 	give(program, SECCOMP_RET_ERRNO | (uint32_t)error);
 }
 
-/* The number is loaded before and after each of these. */
+/* Each of these functions expects the call's number in the accumulator, and leaves it there. */
 static void allow(struct program *program, int number)
 {
 	emit(program, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0, 1);
@@ -107,7 +107,7 @@ static void refuse_call(struct program *program, int number, int error)
 	refuse(program, error);
 }
 
-/* Refuse if an argument has one of these flags. */
+/* Refuses the call if an argument has one of these flags. */
 static void refuse_flags(struct program *program, int number, unsigned int argument,
 			 uint32_t flags, int error)
 {
@@ -128,7 +128,10 @@ static void refuse_value(struct program *program, int number, unsigned int argum
 	load(program, offsetof(struct seccomp_data, nr));
 }
 
-/* Allow if the low half of an argument is one of a few values; the high half is not used by any. */
+/*
+ * Permits the call if the low half of an argument is one of a few values.  No such argument uses
+ * the high half.
+ */
 static void allow_values(struct program *program, int number, unsigned int argument,
 			 const uint32_t *values, unsigned int count)
 {
@@ -142,8 +145,8 @@ static void allow_values(struct program *program, int number, unsigned int argum
 }
 
 /*
- * Threads and processes of a compiler, but nothing in a namespace.  A child has all its
- * threads when its library is open; with more of them it could delay the gate.
+ * Permits a compiler's threads and processes, but no new namespaces.  A child gets no more threads:
+ * it has all of them when its library is open, and with more it could delay the gate.
  */
 static void allow_clone(struct program *program)
 {
@@ -155,8 +158,8 @@ static void allow_clone(struct program *program)
 }
 
 /*
- * abort(), and the question whether a thread exists.  A thread that could send itself
- * SIGCONT in a loop would take the SIGSTOP of the gate back.
+ * Permits abort(), and the check whether a thread exists.  A thread that sends itself SIGCONT in a
+ * loop would undo the gate's SIGSTOP.
  */
 static void allow_abort(struct program *program)
 {
@@ -170,15 +173,15 @@ static void allow_abort(struct program *program)
 	refuse(program, EPERM);
 }
 
-/* Huge pages are in no limit of a process, and in none of a memory cgroup. */
+/* Huge pages count for no limit of a process or of a memory cgroup. */
 static void refuse_memory(struct program *program)
 {
 	refuse_flags(program, __NR_mmap, 3, MAP_HUGETLB, ENOMEM);
 	refuse_flags(program, __NR_memfd_create, 1, MFD_HUGETLB, EINVAL);
 	/*
-	 * These go on for as long as they take, whatever signal or freezer stops the thread,
-	 * and delay the gate: filling memory at once, and waiting for all processors of the
-	 * host (the commands GLOBAL, GLOBAL_EXPEDITED and its registration).
+	 * These calls cannot be interrupted by a signal or by the freezer, so they delay the gate.
+	 * They populate memory at once, or wait for all processors of the host (the commands
+	 * GLOBAL, GLOBAL_EXPEDITED and its registration).
 	 */
 	refuse_flags(program, __NR_mmap, 3, MAP_POPULATE, EOPNOTSUPP);
 	refuse_value(program, __NR_madvise, 2, MADV_POPULATE_READ, EINVAL);
@@ -191,9 +194,9 @@ static void write_program(struct program *program, const struct vgpu_sandbox *sa
 	const uint32_t nobody[] = { 0 };
 	const uint32_t sockets[] = { VGPU_FD_ARBITER, VGPU_FD_SUPERVISOR };
 	const uint32_t supervisor[] = { VGPU_FD_SUPERVISOR };
-	/* Names of threads and of anonymous memory. */
+	/* Sets and gets names of threads, and sets names of anonymous memory. */
 	const uint32_t names[] = { PR_SET_NAME, PR_GET_NAME, 0x53564d41 };
-	/* Not F_SETOWN, F_SETSIG and F_NOTIFY, which make the kernel send signals. */
+	/* F_SETOWN, F_SETSIG and F_NOTIFY are missing, because they make the kernel send signals. */
 	const uint32_t controls[] = { 0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1033, 1034 };
 
 	load(program, offsetof(struct seccomp_data, arch));
@@ -201,7 +204,7 @@ static void write_program(struct program *program, const struct vgpu_sandbox *sa
 	give(program, SECCOMP_RET_KILL_PROCESS);
 	load(program, offsetof(struct seccomp_data, nr));
 #ifdef VGPU_SANDBOX_X32
-	/* The x32 calls have other numbers for the same. */
+	/* x32 uses other numbers for the same calls. */
 	emit(program, BPF_JMP | BPF_JGE | BPF_K, VGPU_SANDBOX_X32, 0, 1);
 	refuse(program, ENOSYS);
 #endif
@@ -210,7 +213,10 @@ static void write_program(struct program *program, const struct vgpu_sandbox *sa
 		allow(program, allowed[i]);
 	for (unsigned int i = 0; sandbox->compiler && i < sizeof(compiler_allowed) / sizeof(int); i++)
 		allow(program, compiler_allowed[i]);
-	/* Its flags are in memory, where they cannot be checked; glibc then uses clone. */
+	/*
+	 * The flags of clone3() are in memory, where the filter cannot check them.  After ENOSYS,
+	 * glibc uses clone().
+	 */
 	refuse_call(program, __NR_clone3, ENOSYS);
 	if (sandbox->relayed)
 		allow(program, __NR_ioctl);
@@ -221,7 +227,7 @@ static void write_program(struct program *program, const struct vgpu_sandbox *sa
 	allow_values(program, __NR_prctl, 0, names, 3);
 	allow_values(program, __NR_fcntl, 1, controls, sizeof(controls) / sizeof(controls[0]));
 	allow_values(program, __NR_prlimit64, 0, nobody, 1);
-	/* The linker, a process of its own, has no signal to send. */
+	/* This permits signals to this process only.  The linker, a separate process, needs to send none. */
 	allow_abort(program);
 	if (!sandbox->compiler) {
 		allow_values(program, __NR_sendto, 0, sockets, 2);
@@ -244,7 +250,7 @@ int vgpu_sandbox_filter(const struct vgpu_sandbox *sandbox)
 	filter.len = program.length;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return errno;
-	/* Positive: a thread could not be given the filter. */
+	/* A positive result is a thread that could not be given the filter. */
 	switch (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter)) {
 	case 0:
 		return 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Landlock, a second wall behind the mount namespace and the only one for files where
- * there is none.  Constants of later kernels than the headers' are given here.
+ * Landlock confines files in addition to the mount namespace, and is the only protection of files
+ * where there is no mount namespace.  Constants that are newer than the headers are defined here.
  */
 #include <errno.h>
 #include <fcntl.h>

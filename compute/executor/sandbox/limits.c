@@ -12,17 +12,20 @@
 #include "executor/sandbox/sandbox.h"
 #include "executor/sandbox/spawn.h"
 
-/* Twice VGPU_JOBS_MAX and some: a memfd is memory that no other limit here counts. */
+/*
+ * Twice VGPU_JOBS_MAX and some more.  The number is limited because no other limit here counts the
+ * memory of memfds.
+ */
 #define DESCRIPTORS	160u
-/* Threads and processes: the library has a few for each processor. */
+/* Limit for threads and processes: the library has a few for each processor. */
 #define TASKS		256u
-/* An address sanitizer needs terabytes of addresses. */
+/* The address sanitizer needs terabytes of address space. */
 #ifdef __SANITIZE_ADDRESS__
 #define SANITIZED	1
 #else
 #define SANITIZED	0
 #endif
-/* Of a compiler, besides the supervisor's limit on its time. */
+/* Processor time of a compiler, in addition to the supervisor's limit on its elapsed time. */
 #define COMPILER_SECONDS	600u
 
 static int limit(int resource, uint64_t value)
@@ -31,7 +34,7 @@ static int limit(int resource, uint64_t value)
 
 	if (getrlimit(resource, &limits))
 		return errno;
-	/* What the supervisor has less of, its children have less of. */
+	/* A lower limit of the supervisor also applies to its children. */
 	if (limits.rlim_max < bound.rlim_max)
 		bound.rlim_cur = bound.rlim_max = limits.rlim_max;
 	return setrlimit(resource, &bound) ? errno : 0;
@@ -54,7 +57,10 @@ int vgpu_sandbox_limits(const struct vgpu_sandbox *sandbox)
 		error = limit(RLIMIT_AS, sandbox->address_bytes);
 	if (!error && sandbox->compiler)
 		error = limit(RLIMIT_CPU, COMPILER_SECONDS);
-	/* Counted for the user in the namespace; without one, all of the host's user count. */
+	/*
+	 * The limit counts processes per user in the namespace.  Without a namespace it would count
+	 * all processes of the host's user.
+	 */
 	if (!error && sandbox->namespaces & CLONE_NEWUSER)
 		error = limit(RLIMIT_NPROC, TASKS);
 	return error;

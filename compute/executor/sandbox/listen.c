@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A filter under which the kernel asks somebody else about each ioctl() of this process.
- * The one of filter.c is laid over it, and takes nothing of it back.
+ * A filter that makes the kernel pass each ioctl() of this process to another process.  The filter
+ * of filter.c is installed in addition, and permits these calls.
  *
- * An ioctl() of another architecture would pass it by, and the gate would not know what the
- * call has made.  So a process that makes any call of another architecture is killed, also
- * on a machine where filter.c cannot be had.
+ * An ioctl() of another architecture would bypass this filter, and the gate would not know what the
+ * call has made.  So a process that makes any call of another architecture is killed, even on a
+ * machine where filter.c is not available.
  */
 #include <errno.h>
 #include <linux/filter.h>
@@ -45,8 +45,8 @@ int vgpu_sandbox_listen(void)
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return -errno;
 	/*
-	 * Without WAIT_KILLABLE_RECV a thread that is frozen while the call is made for it would
-	 * ask a second time afterwards, and the call would be made twice.
+	 * Without WAIT_KILLABLE_RECV, a thread that is frozen during its call would ask a second
+	 * time afterwards, and the call would be made twice.
 	 */
 	listener = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
 			   SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
@@ -56,7 +56,7 @@ int vgpu_sandbox_listen(void)
 
 #else
 
-/* A child that cannot be relayed does not serve. */
+/* A child without a relay refuses to serve. */
 int vgpu_sandbox_listen(void)
 {
 	return -ENOSYS;

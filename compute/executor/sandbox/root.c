@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * An empty root with the libraries, read-only, and a bounded tmpfs to write in.
+ * An empty root directory with read-only libraries, and a tmpfs of limited size to write in.
  *
- * The trees are cloned before anything is mounted, because the new root covers /tmp,
- * which may hold some of them.  Flags are only added to a clone: a user namespace
- * may not take away any that its mounts had.
+ * The trees are cloned before anything is mounted, because the new root covers /tmp, which may
+ * contain some of them.  Flags are only added to a clone: in a user namespace, the flags of an
+ * inherited mount must not be cleared.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,13 +21,13 @@
 
 #define NEW_ROOT	"/tmp"
 #define TREES		48u
-/* Symbolic links from the first name to the file. */
+/* Maximum number of symbolic links from a name to the file. */
 #define LINKS		8u
 
 struct tree {
 	char path[PATH_MAX];
-	char link[PATH_MAX];	/* where it points to, empty if it is no link */
-	int clone;		/* else a mount that is nowhere yet */
+	char link[PATH_MAX];	/* target of a symbolic link, otherwise empty */
+	int clone;		/* a detached mount if it is no link, otherwise -1 */
 	bool directory;
 };
 
@@ -48,7 +48,7 @@ static bool has(const struct trees *trees, const char *path)
 	return false;
 }
 
-/* Where a link points to, as an absolute path. */
+/* Makes the target of a link an absolute path. */
 static void resolve(const struct tree *tree, char *target)
 {
 	const char *end = strrchr(tree->path, '/');
@@ -107,7 +107,7 @@ static int add_library(struct trees *trees, const char *library)
 	char path[PATH_MAX];
 	char *end;
 
-	/* A name without a slash is found in the directories of the loader. */
+	/* The loader searches its directories for a name without a slash. */
 	if (!library || !strchr(library, '/') || !realpath(library, path))
 		return 0;
 	end = strrchr(path, '/');
@@ -162,7 +162,7 @@ static int enter(uint64_t scratch_bytes)
 	    mount("tmpfs", NEW_ROOT VGPU_SANDBOX_SCRATCH, "tmpfs", MS_NOSUID | MS_NODEV, options) ||
 	    mount_setattr(AT_FDCWD, NEW_ROOT, 0, &read_only, sizeof(read_only)) ||
 	    chdir(NEW_ROOT) ||
-	    /* The old root ends up on top of the new one, and is then let go. */
+	    /* pivot_root() stacks the old root on top of the new one, and umount2() then detaches it. */
 	    syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH) || chdir("/"))
 		return errno;
 	return 0;

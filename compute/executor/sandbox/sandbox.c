@@ -43,7 +43,7 @@ const char *vgpu_sandbox_gpu_file(const struct vgpu_sandbox *sandbox, unsigned i
 	return path;
 }
 
-/* False if the sandbox is not to be had without this part. */
+/* Return: false if this part failed and the policy requires it. */
 static bool settle(const struct vgpu_sandbox *sandbox, const char *part, int error, char *reason)
 {
 	if (!error)
@@ -68,7 +68,7 @@ static bool has_all_namespaces(const struct vgpu_sandbox *sandbox, char *reason)
 	return true;
 }
 
-/* A new root has a tmpfs instead of the host's directory. */
+/* A new root has a tmpfs instead of the host's scratch directory. */
 static int make_root(struct vgpu_sandbox *sandbox)
 {
 	int error = sandbox->namespaces & CLONE_NEWNS ? vgpu_sandbox_root(sandbox) : 0;
@@ -78,7 +78,7 @@ static int make_root(struct vgpu_sandbox *sandbox)
 	return error;
 }
 
-/* Without one of its own the library would keep programs where a stranger can put some. */
+/* Without its own scratch directory, the library would keep programs where another user can put files. */
 static bool has_scratch(const struct vgpu_sandbox *sandbox, char *reason)
 {
 	if (sandbox->scratch && !access(sandbox->scratch, W_OK | X_OK))

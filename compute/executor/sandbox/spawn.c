@@ -18,7 +18,7 @@
 
 #include "executor/sandbox/sandbox.h"
 
-/* Descriptors are moved above this before they are put into their places. */
+/* Descriptors are first moved above this number, and then to their fixed numbers. */
 #define ABOVE	64
 
 static _Noreturn void fail(const char *what)
@@ -28,7 +28,7 @@ static _Noreturn void fail(const char *what)
 	_exit(127);
 }
 
-/* Puts them into their places, @program and @go behind them, and closes all others. */
+/* Moves descriptors to their fixed numbers, followed by @program and @go, and closes all others. */
 static void place_descriptors(const struct vgpu_spawn *spawn, int *program, int *go)
 {
 	int moved[VGPU_SPAWN_DESCRIPTORS], behind = 3 + (int)spawn->descriptors_count;
@@ -61,12 +61,12 @@ static void die_with_parent(pid_t parent, bool own_pids)
 {
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
 		fail("PR_SET_PDEATHSIG");
-	/* In a PID namespace a parent outside has the number 0, dead or alive. */
+	/* In a PID namespace, getppid() always returns 0 for a parent outside, even if it is dead. */
 	if (!own_pids && getppid() != parent)
 		_exit(127);
 }
 
-/* In the new process. */
+/* Runs in the new process. */
 static _Noreturn void become(const struct vgpu_spawn *spawn, uint64_t namespaces, int go,
 			     pid_t parent)
 {
@@ -77,17 +77,26 @@ static _Noreturn void become(const struct vgpu_spawn *spawn, uint64_t namespaces
 	char byte;
 
 	die_with_parent(parent, own_pids);
-	/* First: a process that is frozen from here on keeps nothing of the supervisor open. */
+	/*
+	 * Do this first: from here on the process keeps none of the supervisor's descriptors open,
+	 * even if it is frozen.
+	 */
 	place_descriptors(spawn, &program, &go);
-	/* The supervisor has set the user's numbers and the cgroup; its death closes the pipe. */
+	/*
+	 * Wait until the supervisor has set the user mapping and the cgroup.  If the supervisor
+	 * dies, the pipe is closed.
+	 */
 	if (read(go, &byte, 1) != 1)
 		_exit(127);
 	if (namespaces & CLONE_NEWUSER && !byte) {
-		/* The supervisor is root and has mapped user 0 of this namespace to nobody of the host. */
+		/*
+		 * The supervisor is root and has mapped user 0 of this namespace to the host's user
+		 * nobody.
+		 */
 		if (setgroups(0, NULL) || setresgid(0, 0, 0) || setresuid(0, 0, 0))
 			fail("user");
 	}
-	/* Gone with the change of user. */
+	/* The change of user has cleared the parent-death signal. */
 	die_with_parent(parent, own_pids);
 	setsid();
 	for (int number = 1; number < NSIG; number++)
@@ -202,7 +211,7 @@ static char *names_of(uint64_t namespaces)
 
 int vgpu_spawn(const struct vgpu_spawn *spawn, struct vgpu_spawned *spawned)
 {
-	/* Without the right to make a user namespace, root may still make the others. */
+	/* If root may not make a user namespace, it may still make the other namespaces. */
 	const uint64_t tries[] = { spawn->namespaces, spawn->namespaces & ~(uint64_t)CLONE_NEWUSER, 0 };
 	char *argument = spawn->arguments[spawn->namespaces_argument];
 	int error = 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Starts a process in namespaces of its own; the supervisor calls this.
+ * Starts a process in its own namespaces; the supervisor calls this.
  *
- * The process dies when the supervisor dies, and what it started dies with it where
- * it has a PID namespace.  It has the given descriptors from 3 on, /dev/null as
- * standard input, and nothing else of the supervisor.
+ * The process dies when the supervisor dies.  If it has a PID namespace, its descendants die with
+ * it.  It has the given descriptors from 3 on, /dev/null as standard input, and no other descriptor
+ * of the supervisor.
  */
 #ifndef VGPU_EXECUTOR_SPAWN_H
 #define VGPU_EXECUTOR_SPAWN_H
@@ -13,20 +13,20 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Whom a child is on the host where the supervisor is root. */
+/* The user of a child on the host if the supervisor is root. */
 #define VGPU_NOBODY	65534u
 #define VGPU_SPAWN_DESCRIPTORS	8u
 
 /**
  * struct vgpu_spawn - what to start
- * @program: a descriptor of the program
- * @arguments: ends with NULL.  The one that is @namespaces_argument is replaced by
- *	the names of the namespaces that the process got, with commas between them.
+ * @program: descriptor of the program
+ * @arguments: ends with NULL.  The argument with index @namespaces_argument is replaced by the
+ *	names of the namespaces that the process got, separated by commas.
  * @descriptors: become 3, 4, ...
- * @output: becomes standard output and error
- * @cgroup: descriptor of a cgroup v2 directory to be born in, or -1
- * @cgroup_procs: descriptors of cgroup.procs to move it to before it runs, or -1
- * @namespaces: to ask for, as flags of clone(2)
+ * @output: becomes standard output and standard error
+ * @cgroup: descriptor of the cgroup v2 directory to start in, or -1
+ * @cgroup_procs: descriptors of cgroup.procs to move the process to before it runs, or -1
+ * @namespaces: namespaces to request, as flags of clone(2)
  */
 struct vgpu_spawn {
 	int program;
@@ -42,9 +42,9 @@ struct vgpu_spawn {
 };
 
 /**
- * struct vgpu_spawned - what was started
- * @pidfd: the caller closes it
- * @namespaces: what the process got of those that were asked for
+ * struct vgpu_spawned - a started process
+ * @pidfd: the caller must close it
+ * @namespaces: the requested namespaces that the process got
  */
 struct vgpu_spawned {
 	pid_t pid;
@@ -52,7 +52,7 @@ struct vgpu_spawned {
 	uint64_t namespaces;
 };
 
-/* 0, or a positive errno value.  One thread at a time. */
+/* Call it from one thread at a time.  Return: 0 or a positive errno value. */
 int vgpu_spawn(const struct vgpu_spawn *spawn, struct vgpu_spawned *spawned);
 
 #endif /* VGPU_EXECUTOR_SPAWN_H */
