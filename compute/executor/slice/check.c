@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* --check: a child is started without the module, and ended when it would serve. */
+/* --check: starts a child without the module, and ends it as soon as it would serve. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 #include "uapi/vgpu_lease_page.h"
 
 #define WITHIN_NS	60000000000ull
-/* How often the supervisor is looked at while the child is waited for. */
+/* How often to check the supervisor while waiting for the child. */
 #define LOOK_NS		50000000l
 
 struct check {
@@ -27,7 +27,7 @@ struct check {
 	char reason[VGPU_REASON_BYTES];
 };
 
-/* Memory like that of an arbiter: its first page, or NULL. */
+/* Makes shared memory like that of an arbiter.  Return: its first page, or NULL. */
 static void *make(const char *name, uint64_t bytes, int *file)
 {
 	void *page;
@@ -45,7 +45,7 @@ static bool fail(struct check *check, const char *what)
 	return false;
 }
 
-/* Asks for a child.  What this opens and maps ends with the process. */
+/* Requests a child.  Files and mappings made here are released when the process ends. */
 static bool start(struct check *check, const struct slice_options *options)
 {
 	struct vgpu_supervisor_message message = {
@@ -76,7 +76,7 @@ static bool start(struct check *check, const struct slice_options *options)
 	return true;
 }
 
-/* False with a reason if no child comes any more. */
+/* Return: false with a reason if the child cannot start any more. */
 static bool listen_to_supervisor(struct check *check)
 {
 	struct vgpu_supervisor_message message;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The supervisor.  It is not started again when it has died: this process ends, and
- * whoever started it starts it again.
+ * The supervisor.  If it dies, it is not restarted: this process ends, and its service manager
+ * restarts it.
  */
 #include <errno.h>
 #include <poll.h>
@@ -16,9 +16,9 @@
 #include "executor/log.h"
 #include "executor/slice/slice.h"
 
-/* Sequences of FREEZE and THAW are the module's own numbers. */
+/* Marks the sequences of FREEZE and THAW, which are the module's own numbers. */
 #define GATE_SEQUENCE	(1ull << 63)
-/* Until it is killed if it does not exit at the end of its socket. */
+/* How long to wait for the supervisor to exit after its socket was closed, before killing it. */
 #define END_WITHIN_MS	5000
 
 static bool send_message(struct slice *slice, struct vgpu_supervisor_message *message, const int *fds,
@@ -34,7 +34,7 @@ static bool send_message(struct slice *slice, struct vgpu_supervisor_message *me
 	error = vgpu_datagram_send(slice->supervisor.socket, message, sizeof(*message), fds, count);
 	if (!error)
 		return true;
-	if (error == -EMFILE || error == -ETOOMANYREFS)	/* it is fine itself */
+	if (error == -EMFILE || error == -ETOOMANYREFS)	/* the supervisor itself still works */
 		return false;
 	vgpu_log(LOG_ERR, "event=supervisor.deaf %s", strerror(-error));
 	children_give_up(slice);
@@ -52,7 +52,10 @@ bool children_open(struct slice *slice)
 		.compile_cache_bytes = slice->options.compile_cache_bytes,
 		.gate_limit_ns = slice->options.gate_limit_ns,
 	};
-	/* Once it answers it has removed what an earlier one of this slice has left. */
+	/*
+	 * When the supervisor answers, it has removed what an earlier supervisor of this slice left
+	 * behind.
+	 */
 	struct vgpu_supervisor_message hello = { .op = VGPU_SUPERVISOR_THAW };
 	int error = vgpu_supervisor_start(&settings, &slice->supervisor);
 
@@ -123,7 +126,10 @@ void children_receive(struct slice *slice)
 	}
 	if (got != -EPIPE)
 		vgpu_log(LOG_ERR, "event=supervisor.senseless");
-	/* At the end of its socket it exits by itself, but nobody waits for that. */
+	/*
+	 * After its socket is closed the supervisor exits by itself, but this process does not wait
+	 * for that.
+	 */
 	children_give_up(slice);
 }
 
@@ -167,7 +173,7 @@ void children_kill(struct slice *slice, uint64_t child, const char *reason)
 	struct vgpu_supervisor_message message = { .op = VGPU_SUPERVISOR_KILL, .child = child };
 
 	snprintf(message.reason, sizeof(message.reason), "%s", reason);
-	/* If it is not sent, the supervisor is dying, or will be given up for its silence. */
+	/* If sending fails, the supervisor is dying, or will be killed when it does not answer in time. */
 	send_message(slice, &message, NULL, 0);
 }
 
@@ -178,7 +184,7 @@ void children_gate(struct slice *slice, uint64_t sequence, bool close)
 		.sequence = sequence | GATE_SEQUENCE,
 	};
 
-	/* If it is not sent, the module misses the answer. */
+	/* If sending fails, the module gets no answer. */
 	send_message(slice, &message, NULL, 0);
 }
 

@@ -64,7 +64,7 @@ static int watch_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* When the supervisor has to be given up. */
+/* Return: when to give up the supervisor if it has not answered. */
 static uint64_t patience_ns(const struct slice *slice)
 {
 	uint64_t windows_ns = windows_patience_ns(slice);
@@ -74,7 +74,7 @@ static uint64_t patience_ns(const struct slice *slice)
 	return windows_ns < slice->hello_by_ns ? windows_ns : slice->hello_by_ns;
 }
 
-/* For poll(); rounded up, so that what is due then is. */
+/* Return: the timeout for poll(), rounded up so that the next deadline has passed when poll() returns. */
 static int timeout_ms(struct slice *slice, uint64_t now_ns)
 {
 	uint64_t due_ns = patience_ns(slice), notice_ns = vgpu_notice_due_ns(&slice->notice);
@@ -98,7 +98,7 @@ static void run(struct slice *slice, int signals)
 			[SIGNALS] = { signals, POLLIN, 0 },
 			[SUPERVISOR] = { slice->supervisor.socket, POLLIN, 0 },
 			[PROCESS] = { slice->supervisor.pidfd, POLLIN, 0 },
-			/* Not before the supervisor is there. */
+			/* Ignore the module until the supervisor has answered. */
 			[MODULE] = { slice->hello ? -1 : slice->module, POLLIN, 0 },
 		};
 		uint64_t now_ns;
@@ -107,7 +107,7 @@ static void run(struct slice *slice, int signals)
 			continue;
 		if (files[SIGNALS].revents)
 			slice_stop(slice, SLICE_STOPPED);
-		/* What it said last is heard before its end is seen. */
+		/* Process the supervisor's last messages before its end. */
 		if (files[SUPERVISOR].revents)
 			children_receive(slice);
 		else if (files[PROCESS].revents)

@@ -56,7 +56,10 @@ bool module_open(struct slice *slice)
 	return true;
 }
 
-/* What the module does not do any more, because the slice is gone or the guest was faster. */
+/*
+ * Handles an error of the module.  The slice may be gone (ENODEV), or the guest may have closed the
+ * window (ENXIO).
+ */
 static void note_error(struct slice *slice, const char *what, int error)
 {
 	if (error == ENXIO)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tells whoever started this process how it is doing: the protocol of sd_notify(3).  Nobody
- * is waited for, and nothing is told if NOTIFY_SOCKET is not set.
+ * Reports the state of this process to its service manager by the protocol of sd_notify(3).
+ * Sending never blocks, and nothing is sent if NOTIFY_SOCKET is not set.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +35,7 @@ void slice_notify_open(void)
 			address.sun_path[0] = '\0';
 		address_bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
 	}
-	/* The supervisor and its children have nothing to tell. */
+	/* The supervisor and its children must not send notifications. */
 	unsetenv("NOTIFY_SOCKET");
 }
 

@@ -46,7 +46,7 @@ static uint64_t number(const char *option, const char *value, uint64_t least, ui
 	return result;
 }
 
-/* The path of a program that lies beside this one. */
+/* Return: the path of a program in the same directory as this one. */
 static const char *beside(const char *name)
 {
 	char *path = malloc(PATH_MAX + strlen(name) + 1), *slash;

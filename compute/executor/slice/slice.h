@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vgpu-executor: stands between the kernel module and a supervisor, for one slice, as the
- * broker does for a tenant of native programs.
+ * vgpu-executor connects the kernel module to a supervisor, for one slice.  The broker does the
+ * same for a tenant of native programs.
  *
  *	main.c		start, loop and end
  *	module.c	the module's file (kmod/uapi/vgpu_exec.h)
  *	children.c	the supervisor, which starts, kills and freezes children
- *	windows.c	what becomes of each window
- *	notify.c	what whoever started it is told
+ *	windows.c	the state of each window
+ *	notify.c	status for the service manager
  *	check.c		--check
  *	options.c	the command line
  *
- * One thread.  It reads nothing that is in a window, apart from whether a new one's header
- * is empty.  All times are CLOCK_MONOTONIC in ns.
+ * There is one thread.  It reads nothing in a window, except to check that the header of a new
+ * window is empty.  All times are CLOCK_MONOTONIC in ns.
  */
 #ifndef VGPU_EXECUTOR_SLICE_H
 #define VGPU_EXECUTOR_SLICE_H
@@ -27,14 +27,14 @@
 #include "uapi/vgpu_device.h"
 #include "uapi/vgpu_exec.h"
 
-/* The supervisor has this long to answer, and to end a child that it was told to kill. */
+/* Time limit for the supervisor to answer, and to end a child that it was told to kill. */
 #define SLICE_PATIENCE_NS	5000000000ull
 
 /**
  * struct slice_options - the command line
  * @slice: UUID
  * @nvidia: minor number of the GPU whose channels the gate stops, or NULL
- * @memory_bytes: accelerator memory; 0: as much as the module says
+ * @memory_bytes: accelerator memory; 0: as much as the module reports
  */
 struct slice_options {
 	const char *slice;
@@ -50,21 +50,22 @@ struct slice_options {
 };
 
 enum window_state {
-	WINDOW_IDLE,	/* it has no child */
+	WINDOW_IDLE,	/* the window has no child */
 	WINDOW_STARTING,	/* START has been sent */
 	WINDOW_RUNNING,
 	WINDOW_ENDING,	/* its child is being killed */
-	WINDOW_LEAVING,	/* its child is gone, and some process has its memory still */
+	WINDOW_LEAVING,	/* its child has ended, but another process still has its memory */
 };
 
 /**
- * struct window - what this process knows of a window
- * @closing: the guest is done with it: the module is told when nothing is left of its child
- * @memory: its descriptor while it has a child, else -1
- * @child: number of its child; no number is used twice
+ * struct window - what this process knows about a window
+ * @closing: the guest has closed the window: notify the module when no process of its child is left
+ * @memory: descriptor of its memory while it has a child, else -1
+ * @child: number of its child; numbers are not reused
  * @start: sequence of START until that is answered, else 0
- * @patience_ns: when the supervisor must have answered; UINT64_MAX if it need not
- * @wait_ns, @again_ns: while it is leaving: how long and until when the module is left in peace
+ * @patience_ns: when the supervisor must have answered; UINT64_MAX if no answer is pending
+ * @wait_ns, @again_ns: in WINDOW_LEAVING: delay before the next notification of the module, and its
+ *	time
  */
 struct window {
 	enum window_state state;
@@ -85,16 +86,17 @@ enum slice_end {
 };
 
 /**
- * struct slice - all of it
+ * struct slice - state of this process
  * @module: the bound file
- * @supervisor: its socket is -1 once it is of no use
- * @hello: sequence of the first request to the supervisor, 0 once that was answered
- * @hello_by_ns: when it must have been
- * @starts: how fast the guest starts processes
- * @notice: of what the guest can cause
- * @enforced, @gate_ns: what the supervisor said last
- * @memory_used_bytes: the same, of what its children have reserved
- * @told_until_ns: closings of the gate alone are not told of before
+ * @supervisor: the supervisor; its socket is -1 once it has been given up
+ * @hello: sequence of the first request to the supervisor, 0 once it was answered
+ * @hello_by_ns: deadline for that answer
+ * @starts: limits how fast the guest starts processes
+ * @notice: limits the log lines that the guest can cause
+ * @enforced, @gate_ns: last values that the supervisor reported
+ * @memory_used_bytes: accelerator memory that children have reserved, as last reported by the
+ *	supervisor
+ * @told_until_ns: until then, a closing of the gate does not by itself update the status
  */
 struct slice {
 	struct slice_options options;
@@ -119,58 +121,58 @@ struct slice {
 
 /* main.c */
 uint64_t slice_now_ns(void);
-/* The loop ends, and the first reason for it counts. */
+/* Ends the loop.  Only the first reason counts. */
 void slice_stop(struct slice *slice, enum slice_end end);
-/* A line that the guest can cause. */
+/* Logs a line that the guest can cause. */
 void slice_note(struct slice *slice, int level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /* notify.c */
-/* Before the first call of the others, and before a process is started. */
+/* Call it before the other functions of notify.c, and before starting a process. */
 void slice_notify_open(void);
-/* Lines of sd_notify(3). */
+/* Sends lines of sd_notify(3). */
 void slice_notify(const char *text);
-/* The status while it serves.  @ready: for the first time. */
+/* Sends the status while the slice is served.  @ready is true the first time. */
 void slice_notify_serving(struct slice *slice, bool ready);
-/* The reason why this process ends: a line in the log, and the status that is told. */
+/* Logs the reason why this process ends, and sends it as the status. */
 void slice_fail(const char *event, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* options.c: prints what is wrong and exits with 2 */
+/* options.c: prints an error and exits with 2 if the command line is wrong */
 void slice_read_options(struct slice_options *options, int argc, char **argv);
 
-/* check.c: the exit status */
+/* check.c: returns the exit status */
 int slice_check(const struct slice_options *options);
 
 /* module.c */
-/* Opens the device and binds to the slice; false after a line in the log. */
+/* Opens the device and binds to the slice.  Return: false after logging a line. */
 bool module_open(struct slice *slice);
-/* Does what the next event asks for, if there is one. */
+/* Handles the next event, if there is one. */
 void module_receive(struct slice *slice);
-/* 0 or a positive errno value; ENXIO: it is not open any more. */
+/* Return: 0 or a positive errno value.  ENXIO: the window is not open any more. */
 int module_files(struct slice *slice, unsigned int number, struct vgpu_exec_window *files);
 /*
- * Nothing is left of the window's child: the guest sees a lost window, or it is free. False if
- * some process has the window's memory still.
+ * Tell the module that no process of the window's child is left: the window becomes lost for the
+ * guest, or free.  Return: false if some process still has the window's memory.
  */
 bool module_lost(struct slice *slice, unsigned int number);
 bool module_closed(struct slice *slice, unsigned int number);
 void module_gate(struct slice *slice, uint64_t sequence, uint64_t processor_ns, bool done);
 
 /* children.c */
-/* Starts the supervisor; false after a line in the log. */
+/* Starts the supervisor.  Return: false after logging a line. */
 bool children_open(struct slice *slice);
-/* Does what the next datagram of the supervisor says. */
+/* Handles the next datagram of the supervisor. */
 void children_receive(struct slice *slice);
-/* The supervisor has ended. */
+/* Called when the supervisor has ended. */
 void children_died(struct slice *slice);
-/* Returns the sequence of the request, or 0 if the supervisor does not take it. */
+/* Return: sequence of the request, or 0 if the supervisor does not accept it. */
 uint64_t children_start(struct slice *slice, uint64_t child, const struct vgpu_exec_window *files);
 void children_kill(struct slice *slice, uint64_t child, const char *reason);
 void children_gate(struct slice *slice, uint64_t sequence, bool close);
-/* The supervisor is of no use any more: its end is the children's. */
+/* Gives up the supervisor: closes its socket and kills it, and the children with it. */
 void children_give_up(struct slice *slice);
-/* Ends supervisor and children, and waits for it. */
+/* Ends the supervisor and its children, and waits for it. */
 void children_close(struct vgpu_supervisor_process *supervisor);
 
 /* windows.c */
@@ -178,16 +180,16 @@ void windows_init(struct slice *slice, uint64_t now_ns);
 /* Events of the module. */
 void window_opened(struct slice *slice, unsigned int number, uint64_t now_ns);
 void window_closed(struct slice *slice, unsigned int number, uint64_t now_ns);
-/* Answers and news of the supervisor. */
+/* Answers and events of the supervisor. */
 void window_started(struct slice *slice, uint64_t start, bool done, const char *reason, uint64_t now_ns);
 void window_exited(struct slice *slice, uint64_t child, int status, const char *reason, uint64_t now_ns);
-/* The supervisor is dead, and all children with it. */
+/* Called when the supervisor has died, and all children with it. */
 void windows_lose(struct slice *slice, const char *reason, uint64_t now_ns);
-/* All children are to be killed. */
+/* Orders the supervisor to kill all children. */
 void windows_kill(struct slice *slice, const char *reason);
-/* When the supervisor has to be given up, UINT64_MAX for never. */
+/* Return: when to give up the supervisor if it has not answered; UINT64_MAX for never. */
 uint64_t windows_patience_ns(const struct slice *slice);
-/* Tells the module again what it did not take; returns when the next try is due. */
+/* Repeats notifications that the module rejected as busy.  Return: when the next attempt is due. */
 uint64_t windows_retry(struct slice *slice, uint64_t now_ns);
 
 #endif /* VGPU_EXECUTOR_SLICE_H */

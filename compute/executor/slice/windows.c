@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The module says what the guest has done with a window, and the supervisor what became
- * of the window's child.  This file passes what each says to the other.
+ * The state of each window.  The module reports what the guest does with a window, and the
+ * supervisor reports the state of the window's child.  This file passes each side's events to the
+ * other.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,10 +14,10 @@
 #include "executor/log.h"
 #include "executor/slice/slice.h"
 
-/* New processes of the guest: ten a second, and twice as many as it has windows at once. */
+/* Limit for new processes of the guest: ten per second, and a burst of twice the number of windows. */
 #define START_INTERVAL_NS	100000000ull
 #define SECOND_NS	1000000000ull
-/* How long the module is left in peace that has not taken what it was told, and at most. */
+/* Initial and maximum delay before a notification that the module rejected is repeated. */
 #define RETRY_NS	1000000ull
 #define RETRY_MAX_NS	256000000ull
 
@@ -27,7 +28,7 @@ void windows_init(struct slice *slice, uint64_t now_ns)
 		slice->windows[i] = (struct window){ .memory = -1, .patience_ns = UINT64_MAX };
 }
 
-/* Tells the module that nothing is left of a window's child. */
+/* Tells the module that no process of a window's child is left. */
 static void leave(struct slice *slice, struct window *window, uint64_t now_ns)
 {
 	unsigned int number = (unsigned int)(window - slice->windows);
@@ -45,7 +46,7 @@ static void leave(struct slice *slice, struct window *window, uint64_t now_ns)
 		slice_note(slice, LOG_WARNING, "window=%u event=window.held some process has its memory", number);
 }
 
-/* Nothing is left of its child, or there never was one. */
+/* Releases a window whose child has ended or never existed. */
 static void let_go(struct slice *slice, struct window *window, uint64_t now_ns)
 {
 	if (window->memory >= 0)
@@ -65,7 +66,7 @@ static void refuse(struct slice *slice, unsigned int number, int memory, const c
 	let_go(slice, &slice->windows[number], now_ns);
 }
 
-/* Has a child started; false with a reason, and then the files are the caller's still. */
+/* Has a child started.  Return: false with a reason; the caller then still owns the files. */
 static bool start(struct slice *slice, unsigned int number, const struct vgpu_exec_window *files,
 		  uint64_t now_ns, char *reason)
 {
@@ -107,7 +108,7 @@ void window_opened(struct slice *slice, unsigned int number, uint64_t now_ns)
 		return;
 	}
 	error = module_files(slice, number, &files);
-	/* It has been closed meanwhile, which is told next. */
+	/* The window has been closed meanwhile; the next event reports that. */
 	if (error == ENXIO)
 		return;
 	if (error) {
@@ -178,11 +179,11 @@ void window_exited(struct slice *slice, uint64_t child, int status, const char *
 	vgpu_exit_text(text, status, reason);
 	slice_note(slice, window->closing ? LOG_INFO : LOG_WARNING, "window=%u event=child.ended child=%llu %s",
 		   (unsigned int)(window - slice->windows), (unsigned long long)child, text);
-	/* The supervisor has told the client so in the window, before it closed its own descriptor. */
+	/* The supervisor has already written the reason into the window for the client. */
 	let_go(slice, window, now_ns);
 }
 
-/* Windows that are closing are left to the next executor: a killed child takes a moment to go. */
+/* Leaves windows that are closing to the next executor, because a killed child needs a moment to end. */
 void windows_lose(struct slice *slice, const char *reason, uint64_t now_ns)
 {
 	for (unsigned int i = 0; i < VGPU_WINDOWS_MAX; i++) {
