@@ -14,7 +14,10 @@
 
 static void send_to_broker(const struct vgpu_stream_request *request)
 {
-	/* The broker reads at once; if it does not, it has more requests of ours than it needs. */
+	/*
+	 * This blocks only if the broker does not read, and then it already has more requests of
+	 * this child than it needs.
+	 */
 	while (send(VGPU_FD_ARBITER, request, sizeof(*request), MSG_NOSIGNAL) < 0)
 		if (errno != EINTR)
 			vgpu_child_end("the arbiter's socket: error %d", errno);

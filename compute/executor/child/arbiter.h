@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The child's way to the arbiter, and to its client's sleep.
+ * How the child talks to the arbiter and wakes its client.
  *
- * With the broker, child and client run on one kernel.  VGPU_FD_ARBITER is a socket, and
- * each side sleeps on words of the window and of the lease page, which are futexes.
+ * With the broker, child and client run on the same kernel.  VGPU_FD_ARBITER is a socket, and each
+ * side sleeps on words of the window and of the lease page, which are futexes.
  *
- * In front of a VM they run on two, and VGPU_FD_ARBITER is a file of the kernel module.
- * The module wakes the guest when it is asked.  The child's main thread sleeps on its
- * private alarm only, and a thread that reads the file rings that.
+ * With a VM, they run on two kernels, and VGPU_FD_ARBITER is a file of the kernel module.  The
+ * module wakes the guest when it is told to.  The child's main thread sleeps only on its private
+ * alarm.  A second thread reads the file and rings the alarm.
  */
 #ifndef VGPU_EXECUTOR_ARBITER_H
 #define VGPU_EXECUTOR_ARBITER_H
@@ -18,13 +18,12 @@
 #include "uapi/vgpu_lease_page.h"
 
 /**
- * struct vgpu_arbiter - one of the two ways
- * @wakes_by_words: the main thread sleeps on words of window and lease page as well
- * @send: a request; the child ends if the arbiter does not take it
- * @wake_client: wakes the client's threads that wait for @word, which has been changed.
- *	Any thread.
- * @listen: starts what rings the alarm when the client or the lease page wants the main
- *	thread to look.  0, or a positive errno value.
+ * struct vgpu_arbiter - one kind of arbiter
+ * @wakes_by_words: the main thread also sleeps on words of the window and the lease page
+ * @send: send a request; the child ends if the arbiter does not accept it
+ * @wake_client: wake the client's threads that wait on @word, which has been changed.  Any thread.
+ * @listen: start the thread, if there is one, that rings the alarm for events of the client or the
+ *	lease page.  Returns 0 or a positive errno value.
  */
 struct vgpu_arbiter {
 	bool wakes_by_words;
@@ -33,7 +32,7 @@ struct vgpu_arbiter {
 	int (*listen)(void (*wake)(void *context), void *context);
 };
 
-/* The way that VGPU_FD_ARBITER is. */
+/* Return: the kind of arbiter that VGPU_FD_ARBITER is connected to. */
 const struct vgpu_arbiter *vgpu_arbiter_find(void);
 
 #endif /* VGPU_EXECUTOR_ARBITER_H */

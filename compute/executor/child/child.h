@@ -2,9 +2,9 @@
 /*
  * A child: the process that serves one client.
  *
- * It has one main thread, which never waits for anything but futex words; the
- * thread of link_client.c, and in front of a VM that of arbiter.c; and the library's
- * threads, which reach it by the services of executor/backend.h.
+ * It has one main thread, which waits only on futex words.  It also has the thread of
+ * link_client.c; with a VM, the thread of arbiter.c; and the library's threads, which call the
+ * services of executor/backend.h.
  */
 #ifndef VGPU_EXECUTOR_CHILD_H
 #define VGPU_EXECUTOR_CHILD_H
@@ -24,9 +24,9 @@
 /**
  * struct vgpu_child_options - the command line
  * @backend: name of a backend
- * @library: path of the accelerator's own library, may be NULL for a test's backend
- * @spin_ns: how long the main thread looks at the ring before it sleeps
- * @compile: be a compiler instead
+ * @library: path of the accelerator's own library; may be NULL for a test's backend
+ * @spin_ns: how long the main thread polls the ring before it sleeps
+ * @compile: run as a compiler instead
  */
 struct vgpu_child_options {
 	const char *backend;
@@ -39,12 +39,12 @@ struct vgpu_child_options {
 };
 
 /**
- * struct vgpu_child - all of a child
+ * struct vgpu_child - state of a child
  * @alarm: futex word of wake()
- * @asleep: the main thread sleeps or is about to
+ * @asleep: the main thread sleeps or is about to sleep
  * @wake_seen: wake word of the lease page in the present round
- * @pieces: submitted under the present lease
- * @spins: how well spinning has paid of late; it is left out while below 0
+ * @pieces: number of pieces submitted under the present lease
+ * @spins: how useful spinning has been recently; the child does not spin while this is negative
  * @unfit: may_submit() refused a piece that would outlast the lease
  */
 struct vgpu_child {
@@ -71,28 +71,28 @@ struct vgpu_child {
 /**
  * vgpu_child_main() - main() of a child, with the backends it may use
  * @backends: ends with NULL
- * @compile: what a compiler does, NULL if there is none
+ * @compile: main function of a compiler, or NULL if there is none
  */
 int vgpu_child_main(int argc, char **argv, const struct vgpu_backend_operations *const *backends,
 		    int (*compile)(const char *library, int job, int result));
 
-/* Never fails: prints what is wrong and exits with 2. */
+/* Prints an error and exits with 2 if the command line is wrong. */
 void vgpu_child_read_options(struct vgpu_child_options *options, int argc, char **argv);
 
-/* Serves until the client or the slice's life ends; @child is open. */
+/* Serves until the client's or the slice's life ends.  @child must be open. */
 _Noreturn void vgpu_child_serve(struct vgpu_child *child);
 
-/* Ends the child, with a reason for its supervisor.  Any thread. */
+/* Ends the child and reports the reason to its supervisor.  Any thread. */
 _Noreturn void vgpu_child_end(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* A thread that takes no signals.  0, or a positive errno value. */
+/* Starts a thread that blocks all signals.  Return: 0 or a positive errno value. */
 int vgpu_child_thread(pthread_t *thread, void *(*run)(void *argument), void *argument);
 
-/* The services that @child's backend gets. */
+/* Return: the services for @child's backend. */
 struct vgpu_child_services vgpu_child_services(struct vgpu_child *child);
 void vgpu_child_wake(void *child);
 
-/* One operation on the lease machine, with the accesses that it asks for. */
+/* Runs one operation of the lease machine, including its accesses to memory. */
 enum vgpu_lease_result vgpu_child_lease(struct vgpu_child *child,
 					enum vgpu_lease_operation operation);
 uint64_t vgpu_child_now_ns(void);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Futex calls that glibc does not wrap.  Words in a window or a page are shared, others private. */
+/*
+ * Futex calls that glibc does not wrap.  Words in a window or in a lease or stream page are shared;
+ * all others are private.
+ */
 #ifndef VGPU_EXECUTOR_FUTEX_H
 #define VGPU_EXECUTOR_FUTEX_H
 
@@ -12,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* For a loop that spins. */
+/* Call it in a loop that spins. */
 static inline void vgpu_relax(void)
 {
 #if defined(__x86_64__)
@@ -46,10 +49,10 @@ static inline void vgpu_futex_watch(struct futex_waitv *list, unsigned int *coun
 
 /**
  * vgpu_futex_wait_any() - sleep until one of several words has changed
- * @until_ns: CLOCK_MONOTONIC, or UINT64_MAX for no end
+ * @until_ns: CLOCK_MONOTONIC, or UINT64_MAX for no timeout
  *
- * Return: 0 or more, or -1 with errno: EAGAIN (one has changed already), ETIMEDOUT,
- * EINTR, ENOSYS (before Linux 5.16), EFAULT (a word is gone).
+ * Return: 0 or more, or -1 with errno: EAGAIN (a word has already changed), ETIMEDOUT, EINTR,
+ * ENOSYS (before Linux 5.16), EFAULT (a word is not mapped any more).
  */
 static inline int vgpu_futex_wait_any(struct futex_waitv *list, unsigned int count,
 				      uint64_t until_ns)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Makes the accesses that the lease machine asks for. */
+/* Makes the accesses that the lease machine requests. */
 #include <time.h>
 
 #include "executor/child/child.h"
@@ -19,7 +19,10 @@ enum vgpu_lease_result vgpu_child_lease(struct vgpu_child *child,
 	struct vgpu_stream_page *stream = child->stream_page;
 	uint64_t loaded = 0, now_ns = vgpu_child_now_ns();
 
-	/* Dry since the last piece ended, which the main loop may learn a little later. */
+	/*
+	 * The stream has been dry since the last piece ended, which the main loop may notice a
+	 * little later.
+	 */
 	if (operation == VGPU_LEASE_DRY && child->outlook.ended_ns > child->lease.now_ns &&
 	    child->outlook.ended_ns < now_ns)
 		now_ns = child->outlook.ended_ns;

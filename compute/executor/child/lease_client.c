@@ -30,9 +30,9 @@ static struct vgpu_lease_step result(struct vgpu_lease_client *client,
 }
 
 /*
- * A yield names the lease that the page has, which may be a later one than the
- * child was busy under: an arbiter that opened the gate under a new lease and
- * recalled it still waits for a child that it saw busy.
+ * A yield names the lease in the page, which may be later than the lease under which the child was
+ * busy.  The arbiter may have opened the gate under a new lease and recalled it.  Then it still
+ * waits for a child that it saw as busy.
  */
 static struct vgpu_lease_step send(const struct vgpu_lease_client *client, uint32_t op,
 				   uint32_t flags, uint64_t lease)
@@ -57,7 +57,10 @@ static struct vgpu_lease_step say_state(struct vgpu_lease_client *client, uint64
 		     lease << 1 | (busy ? VGPU_STREAM_BUSY : VGPU_STREAM_DRY));
 }
 
-/* The dry span counts from the lease's beginning if the stream was dry before it. */
+/*
+ * Adds the dry time to the idle time.  If the stream was dry before the lease began, the time
+ * counts from the lease's beginning.
+ */
 static void add_idle(struct vgpu_lease_client *client, uint64_t begun_ns)
 {
 	uint64_t since = client->dry_since_ns > begun_ns ? client->dry_since_ns : begun_ns;
@@ -66,7 +69,10 @@ static void add_idle(struct vgpu_lease_client *client, uint64_t begun_ns)
 		client->idle_ns += client->now_ns - since;
 }
 
-/* Each operation's steps, in order; a case ends by returning the access that the next one gets. */
+/*
+ * Each operation's steps, in order.  A case uses the value that was loaded by the previous step,
+ * and returns the access whose value the next case gets.
+ */
 
 enum start_step {
 	START_LOAD_WAKE,
@@ -87,7 +93,7 @@ enum start_step {
 	START_ASKED,
 };
 
-/* No lease to start under: ask for one, unless the arbiter still knows that it is wanted. */
+/* There is no lease to start under.  Requests one, unless the arbiter still has an earlier request. */
 static struct vgpu_lease_step ask(struct vgpu_lease_client *client, uint64_t lease)
 {
 	if (client->busy)
@@ -100,7 +106,7 @@ static struct vgpu_lease_step ask(struct vgpu_lease_client *client, uint64_t lea
 	return send(client, VGPU_STREAM_READY, 0, 0);
 }
 
-/* The lease was gone by the time that the stream page said BUSY. */
+/* Handles a lease that ended before the stream page said BUSY. */
 static struct vgpu_lease_step undo(struct vgpu_lease_client *client)
 {
 	if (client->was_busy)
@@ -138,7 +144,7 @@ static struct vgpu_lease_step start(struct vgpu_lease_client *client, uint64_t l
 			add_idle(client, loaded);
 		return store(VGPU_LEASE_STORE_IDLE, client->idle_ns);
 	case START_STORE_BUSY:
-		/* While busy, an earlier lease's number is replaced; a drain is not needed. */
+		/* If already busy, the number of the earlier lease is replaced, without a drain. */
 		client->was_busy = client->busy;
 		return say_state(client, number_of(client->candidate), true);
 	case START_BARRIER:
@@ -161,7 +167,7 @@ static struct vgpu_lease_step start(struct vgpu_lease_client *client, uint64_t l
 	case START_LOAD_LEASE_AFTER:
 		return load(VGPU_LEASE_LOAD_LEASE);
 	case START_AFTER:
-		/* The arbiter may have seen BUSY, and waits for a yield. */
+		/* The arbiter may have seen BUSY, and then it waits for a yield. */
 		if (state_of(loaded) == VGPU_LEASE_NONE)
 			return ask(client, loaded);
 		if (number_of(loaded) != client->lease && state_of(loaded) == VGPU_LEASE_LENT)
@@ -212,7 +218,7 @@ static struct vgpu_lease_step dry(struct vgpu_lease_client *client, uint64_t loa
 			return result(client, VGPU_LEASE_IDLE);
 		return load(VGPU_LEASE_LOAD_EXPIRES);
 	case 5:
-		/* Nobody waits for it, so the next start needs no lease but this. */
+		/* No other stream waits for the lease, so the next start can use this one. */
 		if (state_of(client->candidate) == VGPU_LEASE_LENT && loaded == UINT64_MAX)
 			return result(client, VGPU_LEASE_IDLE);
 		return send(client, VGPU_STREAM_YIELD, client->flags, number_of(client->candidate));

@@ -12,15 +12,15 @@
 
 #define RETRY_US	1000u
 
-/* The supervisor's end is closed: its death is the child's. */
+/* The supervisor has closed its end, so it has died, and the child must end, too. */
 static _Noreturn void orphaned(void)
 {
 	_exit(1);
 }
 
 /*
- * Linux counts descriptors that nobody has received yet for all processes of a user, and
- * children of all tenants can be one user: another one's may leave no room for ours.
+ * Linux limits the number of descriptors in transit per user.  Children of all tenants can have the
+ * same user, so another tenant's child can use up the limit for a while.
  */
 static bool is_passing(int error)
 {
@@ -28,7 +28,7 @@ static bool is_passing(int error)
 	       error == ENOMEM;
 }
 
-/* @job: goes with it, or -1 */
+/* @job is sent along; -1 for none */
 static void send_message(int socket, const struct vgpu_link_message *message, int job)
 {
 	union {
@@ -107,7 +107,7 @@ static void *receive(void *argument)
 			continue;
 		if (bytes != sizeof(answer))
 			orphaned();
-		/* None is left of it when this process has no more descriptors. */
+		/* The descriptor is missing if this process has no free descriptors. */
 		if (CMSG_FIRSTHDR(&datagram) && control.header.cmsg_len == CMSG_LEN(sizeof(int)))
 			memcpy(&result, CMSG_DATA(&control.header), sizeof(int));
 		if (answer.op == VGPU_LINK_ANSWER && answer.sequence)
@@ -176,7 +176,10 @@ int vgpu_link_compile(struct vgpu_link *link, int job, uint64_t token)
 	int status = EAGAIN;
 
 	pthread_mutex_lock(&link->lock);
-	/* Answers that the main thread has not taken count: there must be room for all. */
+	/*
+	 * Answers that the main thread has not taken yet count as well: there must be room for all
+	 * of them.
+	 */
 	if (link->jobs_count + link->compiled_count < VGPU_JOBS_MAX) {
 		unsigned int free = 0;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The main loop of a child: see executor/backend.h for a round of it. */
+/* The main loop of a child: executor/backend.h describes one round. */
 #include <errno.h>
 #include <syslog.h>
 
@@ -7,11 +7,17 @@
 #include "executor/child/futex.h"
 #include "executor/log.h"
 
-/* Requests in a round: a client that floods the ring delays its own lease only so long. */
+/*
+ * Maximum number of requests per round, so that a client that floods the ring delays lease
+ * operations only for a limited time.
+ */
 #define REQUESTS_PER_ROUND	64u
-/* Spins in vain until they are left out, and short sleeps until they are tried again. */
+/*
+ * Number of failed spins until the child stops spinning.  Short sleeps count in the other
+ * direction, until it spins again.
+ */
 #define SPINS_MOST		4
-/* Operations on the lease in a round. */
+/* Maximum number of lease operations per round. */
 #define TURNS_PER_ROUND		8u
 
 static void look_out(struct vgpu_child *child)
@@ -30,7 +36,7 @@ static void look_out(struct vgpu_child *child)
 		atomic_store_explicit(&page->failed, outlook->failed, memory_order_relaxed);
 }
 
-/* Gives work to the library; false if nothing more can be done now. */
+/* Gives work to the library.  Return: false if nothing more can be done now. */
 static bool submit(struct vgpu_child *child)
 {
 	uint64_t before = child->outlook.submitted;
@@ -41,14 +47,14 @@ static bool submit(struct vgpu_child *child)
 	if (child->lease.halted)
 		return true;
 	if (child->unfit && child->outlook.queued && !child->outlook.under_way) {
-		/* The next piece would outlast the lease: it waits for one that is longer. */
+		/* The next piece would outlast the lease, so wait for a longer lease. */
 		vgpu_child_lease(child, VGPU_LEASE_STOP);
 		return true;
 	}
 	return child->outlook.submitted != before && !child->outlook.under_way;
 }
 
-/* What the lease allows and asks for; false if the round was not enough. */
+/* Runs the lease operations that are needed.  Return: false if one round was not enough. */
 static bool take_turns(struct vgpu_child *child)
 {
 	for (unsigned int turn = 0; turn < TURNS_PER_ROUND; turn++) {
@@ -76,7 +82,10 @@ static bool take_turns(struct vgpu_child *child)
 	return false;
 }
 
-/* All has ended before the next request is looked at: the time between counts as idle. */
+/*
+ * If all work has ended, reports that before looking at the next request, so that the time in
+ * between counts as idle.
+ */
 static void note_end(struct vgpu_child *child)
 {
 	look_out(child);
@@ -85,7 +94,7 @@ static void note_end(struct vgpu_child *child)
 		vgpu_child_lease(child, VGPU_LEASE_DRY);
 }
 
-/* Takes requests out of the ring; false if there may be more. */
+/* Takes requests out of the ring.  Return: false if there may be more. */
 static bool take_requests(struct vgpu_child *child)
 {
 	const struct vgpu_message *message;
@@ -128,8 +137,8 @@ static bool has_news(const struct vgpu_child *child, uint32_t alarm, bool listen
 }
 
 /*
- * Looks for news without sleeping, if that has paid of late: a client that waits for its
- * own host for longer than a spin would only lose a processor to it.
+ * Polls for events without sleeping, if spinning has been successful recently.  If the client takes
+ * longer than a spin for its own work, spinning would only keep a processor from it.
  */
 static bool spin(struct vgpu_child *child, uint32_t alarm, bool listens)
 {
@@ -151,7 +160,7 @@ static bool spin(struct vgpu_child *child, uint32_t alarm, bool listens)
 	return false;
 }
 
-/* A sleep that was so short that a spin would have done: try again. */
+/* If the sleep was so short that a spin would have been enough, spin again soon. */
 static void note_sleep(struct vgpu_child *child, uint64_t slept_ns)
 {
 	if (slept_ns >= child->options.spin_ns)
@@ -160,7 +169,10 @@ static void note_sleep(struct vgpu_child *child, uint64_t slept_ns)
 		child->spins++;
 }
 
-/* What the main thread sleeps on; elsewhere the module's rings change the alarm instead. */
+/*
+ * Adds a word that the main thread sleeps on.  With a VM it does not sleep on these words, because
+ * the module changes the alarm instead.
+ */
 static void watch_word(const struct vgpu_child *child, struct futex_waitv *words,
 		       unsigned int *count, const _Atomic uint32_t *word, uint32_t value)
 {

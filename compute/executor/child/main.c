@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opens what a child has, confines it, and serves. */
+/* Opens the child's descriptors, confines the child, and serves. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -37,7 +37,7 @@ static void open_pages(struct vgpu_child *child)
 		vgpu_child_end("the lease page has another version");
 }
 
-/* The main loop waits for several words at once, which Linux can since 5.16. */
+/* The main loop waits for several words at once, which requires Linux 5.16. */
 static void check_kernel(void)
 {
 	struct futex_waitv word;
@@ -49,7 +49,10 @@ static void check_kernel(void)
 		vgpu_child_end("this kernel has no futex_waitv; Linux 5.16 or later is needed");
 }
 
-/* No longer than its supervisor, whatever changed the process's credentials. */
+/*
+ * Makes the child die with its supervisor, even if a change of credentials has cleared the
+ * parent-death signal.
+ */
 static void die_with_supervisor(void)
 {
 	struct pollfd supervisor = { .fd = VGPU_FD_SUPERVISOR };
@@ -103,7 +106,7 @@ static _Noreturn void be_child(struct vgpu_child *child,
 	check_kernel();
 	child->arbiter = vgpu_arbiter_find();
 	open_pages(child);
-	/* The child belongs to the generation that it starts in. */
+	/* Record the slice's present generation: the child ends when it changes. */
 	child->wake_seen = atomic_load(&child->lease_page->wake);
 	vgpu_child_lease(child, VGPU_LEASE_LOOK);
 	if (vgpu_sandbox_confine(&child->options.sandbox, reason))
@@ -150,7 +153,7 @@ static int be_compiler(struct vgpu_child_options *options,
 		vgpu_log(LOG_ERR, "event=compiler %s", reason);
 		return 2;
 	}
-	/* A change of user has cleared it, and seccomp will refuse it. */
+	/* A change of user has cleared this setting, and seccomp will not permit it later. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	if (vgpu_sandbox_close(&options->sandbox, reason)) {
 		vgpu_log(LOG_ERR, "event=compiler %s", reason);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The command line of a child, which its supervisor writes. */
+/* The command line of a child, which its supervisor generates. */
 #include <errno.h>
 #include <getopt.h>
 #include <sched.h>

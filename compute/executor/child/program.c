@@ -2,7 +2,7 @@
 #include "executor/child/child.h"
 #include "executor/child/sleep_backend.h"
 
-/* A build without the OpenCL backend still has the other one. */
+/* Weak symbols, so that a build without the OpenCL backend still has the sleep backend. */
 extern const struct vgpu_backend_operations vgpu_opencl_backend __attribute__((weak));
 extern int vgpu_opencl_compile(const char *library, int job, int result) __attribute__((weak));
 

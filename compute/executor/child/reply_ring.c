@@ -20,7 +20,7 @@ static bool broken(struct vgpu_reply_ring *replies, const char *why)
 	return false;
 }
 
-/* Bytes free, or -1 if the client's head makes no sense. */
+/* Return: free bytes, or -1 if the client's head is invalid. */
 static int64_t room(const struct vgpu_reply_ring *replies)
 {
 	uint64_t head = atomic_load_explicit(&replies->ring->head, memory_order_acquire);
@@ -31,7 +31,7 @@ static int64_t room(const struct vgpu_reply_ring *replies)
 	return (int64_t)(VGPU_RING_BYTES - (replies->tail - head));
 }
 
-/* 1 if it is in the ring, 0 if it does not fit now, -1 if the ring is broken. */
+/* Return: 1 if the message is in the ring, 0 if it does not fit now, -1 if the ring is broken. */
 static int produce(struct vgpu_reply_ring *replies, const struct vgpu_message *message)
 {
 	uint64_t at = replies->tail & (VGPU_RING_BYTES - 1), to_end = VGPU_RING_BYTES - at;
@@ -163,7 +163,7 @@ bool vgpu_reply_ring_sleep(struct vgpu_reply_ring *replies, uint32_t *space)
 	*space = atomic_load(&replies->ring->space);
 	atomic_store_explicit(&replies->ring->full, 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
-	/* A broken ring is found at the next flush, which must not wait for the client. */
+	/* A broken ring is detected by the next flush, which must not wait for the client. */
 	return vgpu_reply_ring_flush(replies) && atomic_load(&replies->waiting) == before;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The child's end of the reply ring, with a private overflow behind it.
+ * The child's end of the reply ring, with a private overflow buffer behind it.
  *
- * A client that does not read costs the child at most VGPU_REPLY_OVERFLOW bytes:
- * what the ring has no room for waits in private memory, in order.  While
- * something waits there the main loop takes no requests.
+ * A client that does not read costs the child at most VGPU_REPLY_OVERFLOW bytes: messages for which
+ * the ring has no room wait in private memory, in order.  While messages wait there, the main loop
+ * accepts no requests.
  */
 #ifndef VGPU_EXECUTOR_REPLY_RING_H
 #define VGPU_EXECUTOR_REPLY_RING_H
@@ -19,10 +19,10 @@
 #define VGPU_REPLY_OVERFLOW	(16u << 20)
 
 /**
- * struct vgpu_reply_ring - any thread
- * @tail: the child's own; what the ring says is never read back
- * @broken: why the ring makes no sense, NULL while it does
- * @waiting: bytes in @overflow; read without the lock
+ * struct vgpu_reply_ring - may be used by any thread
+ * @tail: the child's own copy; the tail in the ring is never read back
+ * @broken: why the ring is invalid, or NULL if it is valid
+ * @waiting: bytes in @overflow; may be read without the lock
  */
 struct vgpu_reply_ring {
 	pthread_mutex_t lock;
@@ -42,21 +42,21 @@ void vgpu_reply_ring_open(struct vgpu_reply_ring *replies, void *window,
 
 /**
  * vgpu_reply_ring_put() - send a message, or keep it until there is room
- * @message: whole, with a length that vgpu_message allows
+ * @message: a whole message with a length that vgpu_message permits
  *
- * Return: false if the overflow is full or the ring is broken; @broken then says
- * which, and the child has to end.
+ * Return: false if the overflow is full or the ring is broken; @broken then has the reason, and the
+ * child has to end.
  */
 bool vgpu_reply_ring_put(struct vgpu_reply_ring *replies, const struct vgpu_message *message);
 
-/* Moves what waits into the ring as far as there is room; false as for put(). */
+/* Moves waiting messages into the ring while there is room.  Return: like vgpu_reply_ring_put(). */
 bool vgpu_reply_ring_flush(struct vgpu_reply_ring *replies);
 
 /**
- * vgpu_reply_ring_sleep() - say that the child waits for room
- * @space: the value to wait on
+ * vgpu_reply_ring_sleep() - announce that the child waits for room
+ * @space: out: value of the ring's word to wait on
  *
- * Return: false if there is room now, or nothing waits: do not sleep on it.
+ * Return: false if there is room now, or no message waits: do not sleep.
  */
 bool vgpu_reply_ring_sleep(struct vgpu_reply_ring *replies, uint32_t *space);
 void vgpu_reply_ring_wake(struct vgpu_reply_ring *replies);

@@ -35,7 +35,7 @@ const struct vgpu_message *vgpu_request_ring_next(struct vgpu_request_ring *requ
 		if (there > VGPU_RING_BYTES || tail % VGPU_MESSAGE_ALIGN)
 			return broken(requests, "the tail makes no sense");
 		if (there < sizeof(*message) || to_end < sizeof(*message)) {
-			/* A skip may have room for its first words only. */
+			/* A skip at the end of the ring may have room for its first words only. */
 			uint16_t op;
 
 			memcpy(&op, requests->data + at + offsetof(struct vgpu_message, op),
@@ -57,7 +57,7 @@ const struct vgpu_message *vgpu_request_ring_next(struct vgpu_request_ring *requ
 			return broken(requests, "a message has a length that is not allowed");
 		if (message->bytes > there || message->bytes > to_end)
 			return broken(requests, "a message goes beyond the tail or the ring");
-		/* The header is not read again: its copy has been checked. */
+		/* Do not read the header again: its copy has been checked. */
 		memcpy(message + 1, requests->data + at + sizeof(*message),
 		       message->bytes - sizeof(*message));
 		requests->head += message->bytes;

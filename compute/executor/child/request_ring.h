@@ -2,9 +2,9 @@
 /*
  * The child's end of the request ring: the client produces, the child consumes.
  *
- * The client may write anything at any time, so the child keeps its own head,
- * reads each word of the client once, and copies a message before it looks at it.
- * The main thread alone calls this.
+ * The client may write anything at any time.  So the child keeps its own head, reads each word of
+ * the client once, and copies a message before it checks it.  Only the main thread calls these
+ * functions.
  */
 #ifndef VGPU_EXECUTOR_REQUEST_RING_H
 #define VGPU_EXECUTOR_REQUEST_RING_H
@@ -20,8 +20,8 @@ struct vgpu_request_ring {
 	void (*wake_client)(_Atomic uint32_t *word);
 	const unsigned char *data;
 	uint64_t head;
-	uint64_t published;	/* the head that the client has seen */
-	const char *broken;	/* why the ring makes no sense, NULL while it does */
+	uint64_t published;	/* the head as last published to the client */
+	const char *broken;	/* why the ring is invalid, or NULL if it is valid */
 	_Alignas(VGPU_MESSAGE_ALIGN) unsigned char copy[VGPU_MESSAGE_BYTES];
 };
 
@@ -31,23 +31,23 @@ void vgpu_request_ring_open(struct vgpu_request_ring *requests, void *window,
 /**
  * vgpu_request_ring_next() - take the next message out of the ring
  *
- * Return: a private copy, good until the next call, or NULL if there is none or
- * the ring is broken.
+ * Return: a private copy, valid until the next call, or NULL if there is no message or the ring is
+ * broken.
  */
 const struct vgpu_message *vgpu_request_ring_next(struct vgpu_request_ring *requests);
 
-/* Gives the client the room of what was taken, and wakes it if it waits for room. */
+/* Returns the room of consumed messages to the client, and wakes the client if it waits for room. */
 void vgpu_request_ring_publish(struct vgpu_request_ring *requests);
 
 /**
- * vgpu_request_ring_sleep() - say that the child is about to wait on the bell
- * @bell: the value to wait on
+ * vgpu_request_ring_sleep() - announce that the child is about to wait on the bell
+ * @bell: out: value of the bell to wait on
  *
- * Return: false if a message has come meanwhile: do not sleep.
+ * Return: false if a message has arrived meanwhile: do not sleep.
  */
 bool vgpu_request_ring_sleep(struct vgpu_request_ring *requests, uint32_t *bell);
 void vgpu_request_ring_wake(struct vgpu_request_ring *requests);
-/* One look, for a bounded spin. */
+/* Checks once whether there is a message, for a loop that spins. */
 bool vgpu_request_ring_has_some(const struct vgpu_request_ring *requests);
 
 #endif /* VGPU_EXECUTOR_REQUEST_RING_H */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a backend gets of the main loop: executor/backend.h. */
+/* The services of the main loop for a backend: executor/backend.h. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -29,7 +29,7 @@ static void reply(struct vgpu_child *child, const struct vgpu_message *message)
 {
 	if (!vgpu_reply_ring_put(&child->replies, message))
 		vgpu_child_end("replies: %s", atomic_load(&child->replies.broken));
-	/* The main thread has to listen for room, and it may sleep without. */
+	/* The main thread may be asleep without waiting for room, so wake it. */
 	if (atomic_load(&child->replies.waiting))
 		vgpu_child_wake(child);
 }
@@ -59,7 +59,10 @@ static bool rivals(struct vgpu_child *child)
 	return atomic_load(&child->lease_page->expires_ns) != UINT64_MAX;
 }
 
-/* All that the supervisor counts for this child, so what it keeps for later as well. */
+/*
+ * Reports all memory that the supervisor counts for this child, including what the backend keeps
+ * for later.
+ */
 static void show_memory(struct vgpu_child *child)
 {
 	atomic_store_explicit(&child->stream_page->memory_bytes, child->link.reserved_bytes,

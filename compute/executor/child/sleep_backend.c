@@ -13,13 +13,14 @@
 #include "protocol/control.h"
 
 #define QUEUED		4096u
-/* Under way at most, so that a lease's end does not find much of it. */
+/* Maximum number of pieces in progress, so that few are left when a lease ends. */
 #define UNDER_WAY	2u
 
 /**
  * struct vgpu_backend - indices count up: ended <= finished <= submitted <= queued
  * @pieces: a ring of requests
- * @ended: by the timer's thread; @finished: of these the main thread has answered
+ * @ended: pieces that the timer thread has ended
+ * @finished: pieces that the main thread has answered
  */
 struct vgpu_backend {
 	struct vgpu_child_services services;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A backend without an accelerator, for tests: a piece of work is under way for the
- * time that its request names, and uses no processor.  Pieces end one after another,
- * as on an accelerator with one queue.
+ * A backend without an accelerator, for tests.  A piece of work takes the time that its request
+ * specifies, and uses no processor.  Pieces run one after another, like on an accelerator with one
+ * queue.
  */
 #ifndef VGPU_EXECUTOR_SLEEP_BACKEND_H
 #define VGPU_EXECUTOR_SLEEP_BACKEND_H
@@ -10,7 +10,7 @@
 #include "executor/backend.h"
 
 enum vgpu_sleep_op {
-	VGPU_SLEEP_WORK = 1,	/* @value ns; answered when it has ended */
+	VGPU_SLEEP_WORK = 1,	/* for @value ns; answered when it has ended */
 	VGPU_SLEEP_ECHO,	/* answered at once, @value times */
 	VGPU_SLEEP_RESERVE,	/* @value bytes; answered with the error */
 	VGPU_SLEEP_RELEASE,	/* @value bytes; answered */
@@ -19,8 +19,8 @@ enum vgpu_sleep_op {
 
 /**
  * struct vgpu_sleep_request - a request, and its answer with the same header
- * @value: see the operation; of an answer to WORK: CLOCK_MONOTONIC of its end in ns
- * @kernel_id: of WORK, for the lease's requests
+ * @value: see the operation; in the answer to WORK: CLOCK_MONOTONIC of its end in ns
+ * @kernel_id: of WORK, for the requests for a lease
  * @status: of an answer
  */
 struct vgpu_sleep_request {
