@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The slice's accelerator memory.  All children of a slice share its limit, which
- * the supervisor keeps; asking it takes a round trip, so more is taken than is
- * needed and a part is kept when it is not needed any more.
+ * The slice's accelerator memory.  All children of a slice share its limit, which the supervisor
+ * enforces.  Each request to the supervisor takes a round trip.  So the child reserves more than it
+ * needs, and keeps a part of the memory that it does not need any more.
  */
 #include "backend_private.h"
 
 #define CHUNK_BYTES	(4ull << 20)
 #define KEPT_BYTES_MAX	(16ull << 20)
 
-/* Others of the slice shall not go without for long. */
+/* Limited, so that the slice's other children do not run out of memory for long. */
 static uint64_t kept_bytes(const struct vgpu_backend *backend)
 {
 	return backend->memory_bytes / 16 < KEPT_BYTES_MAX ? backend->memory_bytes / 16 :

@@ -33,7 +33,7 @@ static opencl_request *const requests[VGPU_CL_REQUESTS_END] = {
 	[VGPU_CL_SET_USER_EVENT_STATUS] = opencl_set_user_event_status,
 };
 
-/* Below it are requests, from it on commands. */
+/* Lower operations are requests; this one and higher ones are commands. */
 #define FIRST_COMMAND	VGPU_CL_LAUNCH
 
 static int fail(struct vgpu_backend *backend, int error)
@@ -101,7 +101,7 @@ static int open_backend(const struct vgpu_backend_configuration *configuration,
 	return 0;
 }
 
-/* The request waits, and all behind it in the ring: see full(). */
+/* Keeps a request that has to wait.  All requests behind it in the ring wait, too: see full(). */
 static bool keep(struct vgpu_backend *backend, const struct vgpu_message *message)
 {
 	backend->stalled = aligned_alloc(VGPU_MESSAGE_ALIGN, message->bytes);
@@ -145,7 +145,7 @@ static const char *malformed(struct vgpu_backend *backend)
 }
 
 /*
- * Commands that wait for user events alone do not fill the backend: what sets the
+ * Commands that wait only for user events do not make the backend full: the request that sets the
  * event is behind them in the ring.
  */
 static bool full(struct vgpu_backend *backend)
@@ -165,7 +165,10 @@ static void collect(struct vgpu_backend *backend)
 	if (!stalled)
 		return;
 	backend->stalled = NULL;
-	/* It was well formed, and no memory to keep it again is as good as none at all. */
+	/*
+	 * The message is well formed, so handle() can fail only if there is no memory to keep it
+	 * again.  Then it is dropped, as if there had been no memory for it at all.
+	 */
 	handle(backend, stalled);
 	free(stalled);
 }

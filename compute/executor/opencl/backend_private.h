@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of this folder share: the backend itself and its objects.
+ * Declarations that the files of this folder share: the backend itself and its objects.
  *
- * All of it belongs to the main thread, but for what says otherwise.  Objects
- * are counted: the table of handles has one reference, a command has one of each
- * object that it uses until the library is done with it, and a child has one of
- * its parent.
+ * Only the main thread uses all of this, except where a comment says otherwise.  Objects have
+ * reference counts.  The table of handles holds one reference, a command holds one to each object
+ * that it uses until the library is done with it, and a child object holds one to its parent.
  */
 #ifndef VGPU_OPENCL_BACKEND_PRIVATE_H
 #define VGPU_OPENCL_BACKEND_PRIVATE_H
@@ -28,21 +27,22 @@
 #include "opencl_decode.h"
 #include "opencl_encode.h"
 
-/* What the library is thought to need of the accelerator's memory per context. */
+/* Estimate of the accelerator memory that the library needs per context. */
 #define OPENCL_CONTEXT_BYTES	(4ull << 20)
-/* Given to the library and not known to have ended, at most. */
+/* Maximum number of commands that were given to the library and are not known to have ended. */
 #define OPENCL_UNDER_WAY_MAX	512u
 /*
- * Expected to run, at most, while others wait; and while they do not, what there may be
- * before one more is given: one that comes then waits for all of it.
+ * Limits for the expected duration of the commands in progress.  While others wait, the total must
+ * not exceed RIVAL_NS.  Otherwise one more command is given as long as the total is below ALONE_NS;
+ * a rival that arrives then waits for all of them.
  */
 #define OPENCL_UNDER_WAY_RIVAL_NS	2000000ull
 #define OPENCL_UNDER_WAY_ALONE_NS	4000000ull
-/* Commands without an event of their own that one callback stands for. */
+/* Maximum number and duration of commands without their own event that share one callback. */
 #define OPENCL_BATCH_MAX	128u
 #define OPENCL_BATCH_NS		400000ull
 #define OPENCL_BATCH_NOTIFY_NS	100000ull	/* if the client waits for some of them */
-/* Commands that wait in the child: no more requests are taken beyond the first. */
+/* Limits for commands that wait in the child.  Beyond the soft limits, no more requests are accepted. */
 #define OPENCL_QUEUED_SOFT	16384u
 #define OPENCL_QUEUED_HARD	(1u << 18)
 #define OPENCL_QUEUED_BYTES_SOFT	(32ull << 20)
@@ -57,8 +57,8 @@
 struct object {
 	enum vgpu_cl_kind kind;
 	uint32_t references;
-	cl_int error;	/* not 0: creation failed, and each use fails with it */
-	uint64_t serial;	/* of all objects ever */
+	cl_int error;	/* not 0: creation failed, and each use fails with this error */
+	uint64_t serial;	/* unique among all objects */
 	void (*destroy)(struct vgpu_backend *backend, struct object *object);
 };
 
@@ -81,17 +81,17 @@ struct queue {
 	uint32_t device;
 	cl_command_queue library;
 	bool out_of_order;
-	bool profiling;	/* the client wants times */
-	cl_int sticky;	/* of commands whose error nobody has been told */
-	struct command *first, *last;	/* not given to the library, in order */
-	struct event *barrier;	/* of the last barrier, if out of order */
-	struct batch *open;	/* given, and no callback stands for it yet */
+	bool profiling;	/* the client wants the times of commands */
+	cl_int sticky;	/* error of a command that was not reported */
+	struct command *first, *last;	/* not yet given to the library, in order */
+	struct event *barrier;	/* event of the last barrier, if out of order */
+	struct batch *open;	/* given to the library, but without a callback yet */
 	uint32_t under_way;	/* given, and not known to have ended */
-	uint64_t batch_done_ns;	/* when the last batch was */
+	uint64_t batch_done_ns;	/* when the last batch ended */
 	bool flush;	/* something was given since the last clFlush */
-	bool listed;	/* in the backend's list of queues that were given something */
+	bool listed;	/* in the backend's list of queues that got commands */
 	struct queue *next_listed;
-	struct queue *next_queue, **queue_link;	/* of all queues */
+	struct queue *next_queue, **queue_link;	/* list of all queues */
 };
 
 struct memory {
@@ -100,14 +100,14 @@ struct memory {
 	struct memory *parent;	/* of a sub-buffer, or of an image of a buffer */
 	cl_mem library;
 	bool image;
-	bool stored;	/* in the window, or a part of such */
+	bool stored;	/* its storage is the window or a part of it */
 	cl_mem_object_type type;
-	uint64_t bytes;	/* of a buffer */
-	uint64_t origin;	/* of a sub-buffer, in its parent */
-	uint64_t element_bytes;	/* of an image */
+	uint64_t bytes;	/* for a buffer */
+	uint64_t origin;	/* for a sub-buffer: offset in its parent */
+	uint64_t element_bytes;	/* for an image */
 	uint64_t reserved_bytes;
-	bool released;	/* by the client; commands still need it */
-	uint64_t release_call;	/* answer it when the library has let go */
+	bool released;	/* by the client, but commands still need it */
+	uint64_t release_call;	/* to be answered when the library has released it */
 	bool answer_release;
 };
 
@@ -120,8 +120,8 @@ struct sampler {
 struct argument {
 	uint32_t kind;
 	uint32_t bytes;
-	uint64_t value;	/* of a handle: the object's serial, 0 for NULL */
-	void *data;	/* of a value of more than 8 bytes */
+	uint64_t value;	/* for a handle: the object's serial, 0 for NULL */
+	void *data;	/* for a value of more than 8 bytes */
 	bool set;
 };
 
@@ -130,33 +130,33 @@ struct kernel {
 	struct program *program;
 	cl_kernel library;
 	uint32_t argument_count;
-	uint64_t hash;	/* of program and name */
-	struct argument *set;	/* what the library's kernel object has */
-	uint32_t *kinds;	/* enum vgpu_cl_argument_kind, of each argument */
+	uint64_t hash;	/* hash of program and name */
+	struct argument *set;	/* arguments set in the library's kernel object */
+	uint32_t *kinds;	/* enum vgpu_cl_argument_kind of each argument */
 	char *name;
 };
 
 struct event {
 	struct object object;
 	bool user;
-	bool given;	/* the library has it, or it is over */
+	bool given;	/* the library has its command, or it is over */
 	cl_int status;
-	cl_event library;	/* until it is over; NULL if given without one */
+	cl_event library;	/* NULL when it is over, or if there is none */
 	uint64_t queue;	/* serial of the queue of its command */
 	bool in_order;
-	struct wait *waiting;	/* commands that have not been given because of it */
+	struct wait *waiting;	/* commands that wait until it is given */
 };
 
 struct mapping {
 	struct object object;
 	struct memory *memory;
-	void *pointer;	/* NULL until the command that maps has been given */
+	void *pointer;	/* NULL until the map command has been given */
 };
 
 struct wait {
 	struct event *event;
 	struct command *command;
-	struct wait *next, **link;	/* in the event's list while it is not given */
+	struct wait *next, **link;	/* in the event's list until the event is given */
 };
 
 struct command {
@@ -165,57 +165,57 @@ struct command {
 	struct vgpu_backend *backend;
 	struct queue *queue;
 	struct event *event;
-	struct event *barrier;	/* of a barrier in an out-of-order queue: for those behind it */
-	uint32_t unmet;	/* reasons why it cannot be given yet */
+	struct event *barrier;	/* barrier in an out-of-order queue: its event */
+	uint32_t unmet;	/* number of reasons why it cannot be given yet */
 	uint32_t wait_count;
 	uint32_t object_count;
-	uint32_t bytes;	/* of this allocation */
+	uint32_t bytes;	/* size of this allocation */
 	bool ready;
-	bool fence;	/* wants all before it in its queue given */
+	bool fence;	/* must be first in its queue to be given */
 	uint16_t op;
 	uint32_t kernel_id;
-	uint64_t call;	/* of NOTIFY */
+	uint64_t call;	/* call of NOTIFY */
 	bool notify, progress;
 	cl_event library;
-	cl_int status;	/* of FINISH: the queue's error; else of its submission */
-	uint64_t mean_ns, bound_ns;	/* what it is expected to take */
+	cl_int status;	/* FINISH: the queue's error; else that of the submission */
+	uint64_t mean_ns, bound_ns;	/* expected duration */
 	struct wait *waits;
 	struct object **objects;
 	struct vgpu_message *message;
-	/* LAUNCH: its arguments; else what is read or written, here or in the window. */
+	/* LAUNCH: the arguments; otherwise the data to read or write, in the message or in the window. */
 	void *payload;
 };
 
-/* Commands whose end one callback of the library tells. */
+/* Commands whose end is reported by one callback of the library. */
 struct batch {
-	struct batch *next;	/* of the news */
+	struct batch *next;	/* in the list of news */
 	struct vgpu_backend *backend;
 	struct queue *queue;
 	struct command *first, *last;
 	uint32_t count;
 	uint64_t mean_ns;
 	uint64_t given_ns;
-	uint64_t done_ns;	/* the callback writes it */
+	uint64_t done_ns;	/* written by the callback */
 	cl_event event;
-	bool own_event;	/* a marker's */
+	bool own_event;	/* the event is a marker's */
 	bool waited;	/* one of its commands waits for another queue */
-	bool same;	/* all its commands are of one kind of work */
-	cl_int status;	/* the callback writes it */
+	bool same;	/* all its commands are of the same kind of work */
+	cl_int status;	/* written by the callback */
 	bool has_notify;	/* the client waits for some of its commands */
-	bool by_main;	/* their COMPLETIONs say more than the callback knows */
-	bool counted;	/* in the backend's by_main */
-	bool tell;	/* the callback sends them, else the main thread */
+	bool by_main;	/* the callback cannot fill in the COMPLETIONs */
+	bool counted;	/* counted in the backend's by_main */
+	bool tell;	/* the callback sends them; otherwise the main thread */
 };
 
-/* What is known of the time that a kind of work takes. */
+/* Statistics of how long a kind of work takes. */
 struct duration {
 	uint32_t id;
 	uint32_t samples;
 	uint64_t mean_ns;
-	uint64_t longest_ns;	/* of late, by the core's predictor */
+	uint64_t longest_ns;	/* recent maximum, from the core's predictor */
 };
 
-struct build;	/* build.c: a program that is being compiled */
+struct build;	/* build.c: a program that is being built */
 
 struct vgpu_backend {
 	struct vgpu_child_services services;
@@ -232,10 +232,10 @@ struct vgpu_backend {
 
 	/* account.c */
 	uint64_t used_bytes, held_bytes;
-	uint64_t released_bytes;	/* of memory that only commands keep */
-	uint32_t releases;	/* of memory that the client waits for */
-	struct vgpu_message *stalled;	/* a request that waits for such memory, or NULL */
-	bool stall;	/* the request at hand shall wait */
+	uint64_t released_bytes;	/* memory that only commands still use */
+	uint32_t releases;	/* releases that the client waits for */
+	struct vgpu_message *stalled;	/* a request that waits for memory, or NULL */
+	bool stall;	/* the present request must wait */
 
 	/* command.c, submit.c */
 	struct command *ready_first, *ready_last;
@@ -249,19 +249,19 @@ struct vgpu_backend {
 	struct queue *listed;
 	struct queue *queues;
 	bool quiet;
-	void *pools[OPENCL_POOLS];	/* of commands, by size */
+	void *pools[OPENCL_POOLS];	/* free commands, by size */
 	uint32_t pooled[OPENCL_POOLS];
 
-	/* What the library's threads leave: a stack of batches that are over. */
+	/* A stack of ended batches, filled by the library's threads. */
 	_Atomic(struct batch *) news;
-	uint32_t by_main;	/* batches whose COMPLETIONs the main thread will send */
-	atomic_bool wake_wanted;	/* the main thread is to be woken for it */
+	uint32_t by_main;	/* batches whose COMPLETIONs the main thread sends */
+	atomic_bool wake_wanted;	/* a callback must wake the main thread */
 	uint64_t lazy_since_ns;	/* see opencl_settle() */
 
 	/* duration.c */
 	struct durations *durations;
 
-	/* print.c: the lock also orders what is printed and COMPLETIONs. */
+	/* print.c: the lock also orders printed text before COMPLETIONs. */
 	pthread_mutex_t print_lock;
 	int print_fd;
 	int print_saved_fd;
@@ -271,31 +271,33 @@ struct vgpu_backend {
 	atomic_bool prints;
 
 	/* build.c, loader.c */
-	struct build *builds;	/* that compilers work on */
+	struct build *builds;	/* at the compilers */
 	uint64_t build_token;
 	struct loader *loader;
 
-	/* Where answers are made. */
+	/* Buffer in which answers are built. */
 	_Alignas(8) uint8_t answer[VGPU_MESSAGE_BYTES];
 };
 
 /* table.c */
 struct object *opencl_find(struct vgpu_backend *backend, enum vgpu_cl_kind kind, uint32_t handle);
 /*
- * The object of a handle, if it is there and its creation did not fail; otherwise
- * NULL, and *error is the API's error for a wrong object of this kind, or that of
- * the creation.
+ * Return: the object of a handle, or NULL if it does not exist or its creation failed.  Then *error
+ * is the API's error for an invalid object of this kind, or the error of the creation.
  */
 void *opencl_use(struct vgpu_backend *backend, enum vgpu_cl_kind kind, uint32_t handle,
 		 cl_int *error);
-/* Enter an object, whose reference the table takes.  False: the handle is in use, or no memory. */
+/*
+ * Enters an object; the table takes over the reference.  Return: false if the handle is in use, or
+ * there is no memory.
+ */
 bool opencl_enter(struct vgpu_backend *backend, uint32_t handle, struct object *object);
 struct object *opencl_remove(struct vgpu_backend *backend, enum vgpu_cl_kind kind,
 			     uint32_t handle);
 void opencl_clear_tables(struct vgpu_backend *backend);
 
 /* object.c */
-/* A zeroed object with one reference, or NULL. */
+/* Return: a zeroed object with one reference, or NULL. */
 void *opencl_new(struct vgpu_backend *backend, enum vgpu_cl_kind kind, size_t bytes,
 		 void (*destroy)(struct vgpu_backend *, struct object *));
 static inline void *opencl_ref(void *object)
@@ -305,20 +307,20 @@ static inline void *opencl_ref(void *object)
 }
 void opencl_unref(struct vgpu_backend *backend, void *object);
 /*
- * End of each request that creates: enter the object, or if the creation failed
- * an object that stands for the failure where nobody waits for an answer; then
- * answer.  @object may be NULL, and its reference is taken in any case.
+ * Ends each request that creates an object: enters the object and answers.  If the creation failed
+ * and the client waits for no answer, an object that represents the failure is entered instead.
+ * @object may be NULL; its reference is always taken over.
  */
 void opencl_created(struct vgpu_backend *backend, const struct vgpu_message *request,
 		    enum vgpu_cl_kind kind, uint32_t handle, void *object, cl_int error);
-/* Answer with a status alone, if the request wants an answer. */
+/* Answers with only a status, if the request wants an answer. */
 void opencl_answer(struct vgpu_backend *backend, const struct vgpu_message *request, cl_int status);
-/* Send an answer that was placed in backend->answer. */
+/* Sends an answer that was placed in backend->answer. */
 void opencl_answer_placed(struct vgpu_backend *backend, const struct vgpu_message *request,
 			  cl_int status);
 cl_int opencl_invalid(enum vgpu_cl_kind kind);
 bool opencl_release(struct vgpu_backend *backend, const struct vgpu_message *message);
-/* A private copy of a blob with a NUL behind it, or NULL; *error then says why. */
+/* Return: a private copy of a blob, terminated by NUL, or NULL with an error in *error. */
 char *opencl_copy_blob(struct vgpu_backend *backend, uint64_t offset, uint64_t bytes,
 		       const uint8_t *inline_bytes, uint64_t most, cl_int *error);
 
@@ -327,13 +329,13 @@ bool opencl_reserve(struct vgpu_backend *backend, uint64_t bytes);
 void opencl_free_reserved(struct vgpu_backend *backend, uint64_t bytes);
 
 /*
- * There is no memory for the request at hand.  True: there may be soon, because
- * commands that can go on keep some that the client has released; the request is
- * then to be left without an answer, and comes again.
+ * Called when there is no memory for the present request.  Return: true if there may be some soon,
+ * because commands that can run still use memory that the client has released.  The caller must
+ * then not answer the request, which will be handled again.
  */
 bool opencl_stall(struct vgpu_backend *backend);
 
-/* context.c, memory.c, kernel.c, query.c, hello.c: requests; false: malformed */
+/* context.c, memory.c, kernel.c, query.c, hello.c: requests; they return false if malformed */
 typedef bool opencl_request(struct vgpu_backend *backend, const struct vgpu_message *message);
 opencl_request opencl_hello, opencl_get, opencl_get_image_formats, opencl_create_context,
 	opencl_create_queue, opencl_flush, opencl_create_buffer, opencl_create_sub_buffer,
@@ -343,31 +345,31 @@ opencl_request opencl_hello, opencl_get, opencl_get_image_formats, opencl_create
 	opencl_create_user_event, opencl_set_user_event_status;
 
 /* hello.c */
-/* Whatever the client answers by itself. */
+/* Is this a parameter that the client answers by itself? */
 bool opencl_is_handle_of_device(cl_device_info param);
 void opencl_adjust_device(struct vgpu_backend *backend, cl_device_info param, void *value,
 			  size_t *bytes);
 
 /* command.c */
-/* Any message that is a command. */
+/* Handles any message that is a command. */
 opencl_request opencl_command;
-/* An event, a user event or a command's, has been given or is over. */
+/* Call it when an event's command has been given or is over, or when a user event is over. */
 void opencl_event_given(struct vgpu_backend *backend, struct event *event);
 void opencl_free_command(struct vgpu_backend *backend, struct command *command);
 void opencl_free_pools(struct vgpu_backend *backend);
-/* The command is not in its queue any more: those behind it may be ready now. */
+/* Removes a command from its queue: the commands behind it may be ready now. */
 void opencl_command_left(struct vgpu_backend *backend, struct command *command);
-/* A command has ended without the library: its error goes where it belongs. */
+/* Ends a command that failed without the library: reports its error to its event, its client or its queue. */
 void opencl_command_failed(struct vgpu_backend *backend, struct command *command, cl_int error);
-/* Is it a FINISH of which nobody needs more than its COMPLETION? */
+/* Is it a FINISH that needs nothing except its COMPLETION? */
 bool opencl_is_plain_finish(const struct command *command);
 
 /* resolve.c: find a command's objects and check its numbers, before it is queued */
-/* Objects that a message of this op names, at most. */
+/* Return: maximum number of objects that a message of this operation names. */
 uint32_t opencl_objects_of(const struct vgpu_message *message);
 /*
- * Malformed: false.  Else *error is 0, or what the command fails with, and *waits is
- * the message's list of events.
+ * Return: false if the message is malformed.  Otherwise *error is 0 or the command's error, and
+ * *waits is the message's list of events.
  */
 bool opencl_resolve(struct vgpu_backend *backend, struct command *command, const uint32_t **waits,
 		    cl_int *error);
@@ -376,7 +378,7 @@ bool opencl_resolve(struct vgpu_backend *backend, struct command *command, const
 struct call_waits {
 	cl_uint count;
 	const cl_event *list;
-	cl_event *event;	/* NULL: none is wanted */
+	cl_event *event;	/* NULL if no event is wanted */
 };
 cl_int opencl_give_transfer(struct vgpu_backend *backend, struct command *command,
 			    const struct call_waits *waits);
@@ -406,7 +408,7 @@ uint64_t opencl_hash(uint64_t hash, const void *data, size_t bytes);
 /* print.c */
 bool opencl_print_open(struct vgpu_backend *backend, char *reason);
 void opencl_print_close(struct vgpu_backend *backend);
-/* Send what kernels have printed; the lock is held. */
+/* Sends the text that kernels have printed.  The caller holds the lock. */
 void opencl_print_drain(struct vgpu_backend *backend);
 
 /* build.c */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Builds: a job for a compiler, its result, and loading an executable.
+ * Builds: the job for a compiler, its result, and loading an executable.
  *
- * Loading unpacks files and takes the library tens of milliseconds, so a thread of
- * ours does it.  That thread sees a build's inputs and writes its outputs; objects
- * and their counts stay with the main thread.
+ * Loading unpacks files and takes the library tens of milliseconds, so a separate thread does it.
+ * That thread reads a build's inputs and writes its outputs.  Only the main thread uses objects and
+ * their reference counts.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -44,9 +44,9 @@ static cl_int choose_devices(struct build *build, const struct opencl_build_requ
 }
 
 /*
- * Is it one of PoCL's binaries with the code of all its kernels?  Programs keep
- * binaries and bring them back, and then there is nothing to compile.  Without the code
- * PoCL would start a linker at the first launch, which the sandbox refuses.
+ * Is this a PoCL binary with the code of all its kernels? Such a binary needs no compiler.
+ * Programs save binaries and load them again later.  Without the code, PoCL would start a linker at
+ * the first launch, which the sandbox refuses.
  */
 static bool is_complete(const struct program_device *device)
 {
@@ -54,7 +54,7 @@ static bool is_complete(const struct program_device *device)
 	const uint8_t *at = device->binary, *end = at + device->binary_bytes;
 	uint32_t kernels, found = 0;
 
-	/* "poclbin" and NUL, the device's id, a version, the number of kernels. */
+	/* The header has "poclbin" and NUL, the device's id, a version, and the number of kernels. */
 	if (device->type != CL_PROGRAM_BINARY_TYPE_EXECUTABLE || device->binary_bytes < 24 ||
 	    memcmp(at, "poclbin", 7))
 		return false;
@@ -66,7 +66,10 @@ static bool is_complete(const struct program_device *device)
 	return kernels && found >= kernels;
 }
 
-/* Makes a build that needs no compiler of a program's binaries; false: it is none. */
+/*
+ * Takes the result from the program's own binaries if these need no compiler.  Return: false if a
+ * compiler is needed.
+ */
 static bool take_complete(struct build *build)
 {
 	if (build->operation != OPENCL_BUILD || !build->program->from_binary)
@@ -89,7 +92,7 @@ static bool take_complete(struct build *build)
 	return true;
 }
 
-/* The result of a compiler, which may be anything; false: it is not one. */
+/* Parses a compiler's result, which is untrusted.  Return: false if it is invalid. */
 static bool parse_result(struct build *build, const uint8_t *bytes, size_t size)
 {
 	struct job_reader reader = { .bytes = bytes, .end = size };
@@ -118,7 +121,7 @@ static bool parse_result(struct build *build, const uint8_t *bytes, size_t size)
 	return fine;
 }
 
-/* What the compiler has written. */
+/* Reads the compiler's result. */
 static bool read_result(struct build *build, int result)
 {
 	size_t size = 0;
@@ -145,7 +148,7 @@ static cl_int run_compiler(struct vgpu_backend *backend, struct build *build,
 	return CL_SUCCESS;
 }
 
-/* *ready: the build has its result already, from the program itself. */
+/* Sets *ready if the build already has its result, from the program itself. */
 static cl_int start(struct vgpu_backend *backend, struct build *build,
 		    const struct opencl_build_request *request, bool *ready)
 {
@@ -173,7 +176,10 @@ static void free_build(struct vgpu_backend *backend, struct build *build)
 	free(build);
 }
 
-/* A compiler that came to nothing: the log is all that a program's author sees. */
+/*
+ * Handles a compiler that failed.  The reason goes into the build log, because the program's author
+ * sees nothing else.
+ */
 static void blame(struct build *build, const char *text)
 {
 	build->error = failures[build->operation];
@@ -216,7 +222,7 @@ static void send_answer(struct vgpu_backend *backend, const struct build *build)
 	opencl_answer_placed(backend, &build->request, build->error);
 }
 
-/* What the compiler made becomes the program's. */
+/* Moves the build's outputs to the program, and answers. */
 static void finish(struct vgpu_backend *backend, struct build *build)
 {
 	struct program *program = build->program;
@@ -236,7 +242,7 @@ static void finish(struct vgpu_backend *backend, struct build *build)
 			if (memmem(device->binary, device->binary_bytes, "printf", 6))
 				atomic_store(&backend->prints, true);
 		} else if (program->from_binary) {
-			/* A program of a binary keeps it if the build fails. */
+			/* A program created from a binary keeps that binary if the build fails. */
 			free(device->binary);
 			device->binary = old->binary;
 			device->binary_bytes = old->binary_bytes;

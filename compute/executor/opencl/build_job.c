@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The job of a build, for the compiler: see job.h. */
+/* Writes the job of a build for the compiler: see job.h. */
 #include <string.h>
 
 #include "executor/link.h"
@@ -23,7 +23,7 @@ static void put_program(struct job_writer *job, const struct program *program,
 	}
 }
 
-/* Names that end with NUL each: at most @most of them are put. */
+/* Puts at most @most of the names, each of which ends with NUL. */
 static void put_names(struct job_writer *job, const char *names, uint64_t bytes, uint64_t most)
 {
 	uint64_t count = 0, at = 0;
@@ -39,7 +39,7 @@ static void put_names(struct job_writer *job, const char *names, uint64_t bytes,
 	}
 }
 
-/* Records of struct vgpu_cl_header_file; false: they are not well formed. */
+/* Puts records of struct vgpu_cl_header_file.  Return: false if they are malformed. */
 static bool put_headers(struct job_writer *job, const char *headers, uint64_t bytes)
 {
 	struct vgpu_cl_header_file file;

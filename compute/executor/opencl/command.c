@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Commands from their arrival until the library may have them.
+ * Commands from their arrival until they can be given to the library.
  *
- * A command is ready when all events that it waits for have been given to the
- * library or are over (user events: are over), and, in an in-order queue, it is
- * the first that has not been given.  What must be first in its queue is called a
- * fence here.  In an out-of-order queue a marker, a barrier without a wait list and a
- * finish are fences, and what comes behind a barrier waits for it like for an
- * event.  `unmet` counts the reasons why a command is not ready.
+ * A command is ready when all events that it waits for have been given to the library or are over
+ * (user events: are over).  In an in-order queue, it must also be the first that has not been
+ * given.  A command that must be first in its queue is called a fence here.  In an out-of-order
+ * queue, a marker or a barrier without a wait list and a finish are fences, and commands behind a
+ * barrier wait for it like for an event. `unmet` is the number of reasons why a command is not
+ * ready.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 #include "backend_private.h"
 
-/* What each command begins with. */
+/* Common beginning of all commands. */
 struct command_head {
 	struct vgpu_message header;
 	uint32_t queue;
@@ -203,7 +203,7 @@ static void wait_for(struct command *command, struct event *event)
 	command->unmet++;
 }
 
-/* The queue and the events that the message names; waits are behind the fixed part. */
+/* Finds the queue and the events that the message names; the wait list follows the fixed part. */
 static cl_int attach(struct vgpu_backend *backend, struct command *command, const uint32_t *waits)
 {
 	const struct command_head *head = head_of(command);
@@ -223,7 +223,7 @@ static cl_int attach(struct vgpu_backend *backend, struct command *command, cons
 	return CL_SUCCESS;
 }
 
-/* The event is there even if the command fails: the client has its number. */
+/* Makes the command's event.  It exists even if the command fails, because the client has its handle. */
 static cl_int make_event(struct vgpu_backend *backend, struct command *command)
 {
 	uint32_t handle = head_of(command)->event;
@@ -294,8 +294,8 @@ bool opencl_is_plain_finish(const struct command *command)
 }
 
 /*
- * A marker, barrier or finish of a queue where nothing is left to do needs neither
- * the library nor a lease.
+ * Is this a marker, barrier or finish in a queue with no work left? Then it needs neither the
+ * library nor a lease.
  */
 static bool is_over_at_once(const struct command *command)
 {

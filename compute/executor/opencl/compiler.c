@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The compiler: a process that builds, compiles or links one program, writes logs
- * and binaries, and ends.  It is as hostile as the source that it is given; its
- * sandbox may start the linker, and nothing believes its result but the child that
- * asked for it.
+ * The compiler: a process that builds, compiles or links one program, writes logs and binaries, and
+ * ends.  It is as untrusted as the source code that it compiles.  Its sandbox permits starting the
+ * linker.  Only children of the same tenant use its result.
  */
 #include <errno.h>
 #include <ftw.h>
@@ -27,9 +26,9 @@ struct compiler {
 	uint32_t indices[VGPU_CL_DEVICES_MAX];
 	cl_device_id devices[VGPU_CL_DEVICES_MAX];
 	cl_context context;
-	char *options;	/* with what is added to them */
+	char *options;	/* including added options */
 	cl_program program;
-	char root[256];	/* of the headers; "" for none */
+	char root[256];	/* directory of the headers; "" for none */
 };
 
 static char *append(char *text, const char *more)
@@ -44,7 +43,7 @@ static char *append(char *text, const char *more)
 	return longer;
 }
 
-/* Relative, without a step upwards. */
+/* Is this a relative path without ".."? */
 static bool proper(const char *name, size_t bytes)
 {
 	const char *at = name;
@@ -85,7 +84,10 @@ static void write_header(struct compiler *compiler, const char *name, const void
 	close(file);
 }
 
-/* A name without blanks for each directory: the library splits options at blanks. */
+/*
+ * Makes a link without blanks in its name for each directory, because the library splits options at
+ * blanks.
+ */
 static void add_directory(struct compiler *compiler, unsigned int number, const char *name)
 {
 	char path[sizeof(compiler->root) + VGPU_CL_PATH_MAX + 3];
@@ -195,7 +197,7 @@ static cl_int compile(struct compiler *compiler, cl_program *inputs, uint64_t in
 	return CL_INVALID_VALUE;
 }
 
-/* Takes the rest of the job and does it. */
+/* Reads the rest of the job and executes it. */
 static cl_int run(struct compiler *compiler)
 {
 	struct job_reader *job = &compiler->job;
@@ -258,7 +260,7 @@ static void put_result(struct compiler *compiler, struct job_writer *result, cl_
 	unsigned char *binaries[VGPU_CL_DEVICES_MAX] = { NULL };
 	size_t sizes[VGPU_CL_DEVICES_MAX] = { 0 };
 
-	/* Asking for the binaries makes PoCL generate the code of all kernels. */
+	/* Querying the binaries makes PoCL generate the code of all kernels. */
 	if (compiler->program && !status &&
 	    !cl->clGetProgramInfo(compiler->program, CL_PROGRAM_BINARY_SIZES, sizeof(sizes), sizes,
 				  NULL)) {

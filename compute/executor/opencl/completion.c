@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ends of commands.  The library calls back on threads of its own, which hold
- * its locks: they note the time and the status, tell a client that waits at once,
- * and leave the batch for the main thread.
+ * Handles the ends of commands.  The library calls back on its own threads, which hold its locks.
+ * A callback records time and status, answers a waiting client at once, and passes the batch to the
+ * main thread.
  */
 #include <stdlib.h>
 
@@ -38,7 +38,7 @@ void opencl_send_completion(struct vgpu_backend *backend, uint64_t call, uint32_
 	backend->services.reply(backend->services.child, &completion.header);
 }
 
-/* What the callback tells of a batch that has ended without an error. */
+/* Builds the COMPLETIONs that the callback sends for a batch that has ended without an error. */
 static unsigned int collect_completions(const struct batch *batch, struct vgpu_cl_completion *out)
 {
 	static const uint64_t no_times[4];
@@ -67,7 +67,7 @@ void CL_CALLBACK opencl_batch_done(cl_event event, cl_int status, void *user)
 	(void)event;
 	batch->done_ns = opencl_now_ns();
 	batch->status = status < 0 ? status : CL_SUCCESS;
-	/* Which of the commands has failed the main thread finds out. */
+	/* The main thread finds out which command has failed. */
 	if (batch->status)
 		batch->tell = false;
 	if (batch->tell)
@@ -78,19 +78,22 @@ void CL_CALLBACK opencl_batch_done(cl_event event, cl_int status, void *user)
 		opencl_print_drain(backend);
 		pthread_mutex_unlock(&backend->print_lock);
 	}
-	/* In this order: what the client sends next ends behind this batch in the news. */
+	/*
+	 * Push the batch before replying: the client's next command must end behind this batch in
+	 * the list.
+	 */
 	batch->next = atomic_load_explicit(&backend->news, memory_order_relaxed);
 	while (!atomic_compare_exchange_weak_explicit(&backend->news, &batch->next, batch,
 						      memory_order_seq_cst, memory_order_relaxed))
 		;
-	/* The main thread may have freed the batch. */
+	/* The main thread may have freed the batch, so do not use it any more. */
 	for (unsigned int i = 0; i < count; i++)
 		backend->services.reply(backend->services.child, &completions[i].header);
 	if (wakes || atomic_load(&backend->wake_wanted))
 		backend->services.wake(backend->services.child);
 }
 
-/* The command lives at least until the main thread has collected its batch. */
+/* The command exists at least until the main thread has collected its batch. */
 void CL_CALLBACK opencl_command_runs(cl_event event, cl_int status, void *user)
 {
 	static const uint64_t no_times[4];

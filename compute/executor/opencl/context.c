@@ -5,7 +5,7 @@
 
 #include "backend_private.h"
 
-/* The library calls this on any thread, with an error that concerns the context. */
+/* The library calls this on any thread to report an error that concerns the context. */
 static void CL_CALLBACK context_news(const char *text, const void *data, size_t bytes, void *user)
 {
 	struct context *context = user;
@@ -146,7 +146,7 @@ bool opencl_create_queue(struct vgpu_backend *backend, const struct vgpu_message
 	return true;
 }
 
-/* Commands are given to the library as early as the lease allows; a flush adds nothing. */
+/* A flush does nothing: commands are given to the library as soon as the lease permits. */
 bool opencl_flush(struct vgpu_backend *backend, const struct vgpu_message *message)
 {
 	struct vgpu_cl_flush_view view;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long each kind of work takes: a kernel with a size, or a copy of a size.
- * The scheduler core's predictor remembers the longest recent execution; a moving
- * mean beside it says what a queue of work amounts to, because on a busy host one
- * execution in a thousand takes a hundred times as long as the others.
+ * Estimates how long each kind of work takes: a kernel with a size, or a copy of a size.  The
+ * scheduler core's predictor remembers the longest recent execution.  In addition, a moving mean
+ * estimates the total duration of queued work, because on a busy host one execution in a thousand
+ * takes a hundred times as long as the others.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +14,9 @@
 
 #define ENTRIES		1024u
 #define PREDICTORS	16u
-/* What is thought of a kernel that has never run. */
+/* Estimate for a kernel that has never run. */
 #define UNKNOWN_NS	1000000ull
-/* The longest execution counts as far as this beside the mean. */
+/* The longest execution counts at most OUTLIER_FACTOR times the mean plus OUTLIER_NS. */
 #define OUTLIER_FACTOR	4u
 #define OUTLIER_NS	200000ull
 
@@ -34,7 +34,7 @@ uint64_t opencl_now_ns(void)
 	return (uint64_t)time.tv_sec * 1000000000ull + (uint64_t)time.tv_nsec;
 }
 
-/* FNV-1a; begin with 0. */
+/* FNV-1a hash; start with 0. */
 uint64_t opencl_hash(uint64_t hash, const void *data, size_t bytes)
 {
 	const uint8_t *byte = data;

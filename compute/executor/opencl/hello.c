@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The answer to HELLO: what the library says of its platform and devices. */
+/* The answer to HELLO: information about the library's platform and devices. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend_private.h"
 
-/* Numbers that are asked for; the library refuses those that mean nothing to it. */
+/* Ranges of parameters to query.  The library refuses those that it does not know. */
 static const struct {
 	uint32_t first, last;
 } platform_params[] = { { 0x0900, 0x0907 }, { 0x0920, 0x0921 } },
@@ -50,7 +50,7 @@ bool opencl_is_handle_of_device(cl_device_info param)
 	return false;
 }
 
-/* The client is told of the slice's memory, and of no built-in kernels. */
+/* Reports the slice's memory instead of the device's, and no built-in kernels. */
 void opencl_adjust_device(struct vgpu_backend *backend, cl_device_info param, void *value,
 			  size_t *bytes)
 {
@@ -62,7 +62,10 @@ void opencl_adjust_device(struct vgpu_backend *backend, cl_device_info param, vo
 		if (*bytes != sizeof(number))
 			return;
 		memcpy(&number, value, sizeof(number));
-		/* Programs take two objects of the largest size for granted, and contexts cost some. */
+		/*
+		 * Programs assume that two objects of the maximum size fit, and contexts use some
+		 * memory, too.
+		 */
 		most = backend->memory_bytes / (param == CL_DEVICE_GLOBAL_MEM_SIZE ? 1 : 4);
 		if (number > most)
 			number = most;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Images, counted against the slice's accelerator memory, and their formats. */
+/* Images, which count against the slice's accelerator memory, and their formats. */
 #include <string.h>
 
 #include "memory.h"
 
-/* Bytes of an image of this description, as far as can be said; false: too large. */
+/*
+ * Computes the size of an image of this description without padding.  Return: false if it is
+ * invalid or too large.
+ */
 static bool image_bytes(const struct vgpu_cl_create_image *m, uint64_t element_bytes,
 			uint64_t *row_bytes, uint64_t *rows, uint64_t *slices)
 {
@@ -61,7 +64,7 @@ static uint64_t channels(uint32_t order)
 	}
 }
 
-/* Bytes of a pixel, at most: what the accounting needs before there is an image. */
+/* Return: maximum size of a pixel, which the accounting needs before the image exists. */
 static uint64_t element_bytes(uint32_t order, uint32_t type)
 {
 	switch (type) {
@@ -87,8 +90,8 @@ static uint64_t element_bytes(uint32_t order, uint32_t type)
 }
 
 /*
- * The contents must reach as far as the library reads.  The library's image has the
- * pitches of its contents, so @needed is also what it allocates.
+ * Checks that the contents are as long as the library will read.  The library's image has the same
+ * pitches as its contents, so @needed is also the size that the library allocates.
  */
 static cl_int check_contents(const struct vgpu_cl_create_image *m, uint64_t row_bytes,
 			     uint64_t rows, uint64_t slices, uint64_t *needed)

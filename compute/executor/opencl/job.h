@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The job of a compiler and its result, in a memfd each.
+ * The formats of a compiler's job and of its result, each in a memfd.
  *
- * Both are sequences of numbers of eight bytes and of blobs: a length, the bytes,
- * padded to eight.  Reading beyond the end sets @broken and gives zeros.
+ * Both are sequences of eight-byte numbers and of blobs.  A blob is a length and the bytes, padded
+ * to a multiple of eight.  Reading beyond the end sets @broken and returns zeros.
  *
  * job:    magic, operation, devices n, n * index, options,
  *         inputs n, n * (has source, source | a binary for each device),
@@ -25,7 +25,7 @@
 struct job_writer {
 	uint8_t *bytes;
 	size_t used, allocated;
-	bool failed;	/* no memory */
+	bool failed;	/* there was no memory */
 };
 
 struct job_reader {
@@ -36,17 +36,20 @@ struct job_reader {
 
 void opencl_put_number(struct job_writer *writer, uint64_t value);
 void opencl_put_blob(struct job_writer *writer, const void *bytes, size_t count);
-/* A memfd with what was written, at offset 0; or -1.  Frees the writer's memory. */
+/* Return: a memfd with the written data, at offset 0, or -1.  Frees the writer's memory. */
 int opencl_put_memfd(struct job_writer *writer, const char *name);
-/* All at once into an open file; false: it failed. */
+/* Writes everything into an open file.  Return: false on error. */
 bool opencl_put_file(struct job_writer *writer, int file);
 
 uint64_t opencl_take_number(struct job_reader *reader);
-/* Bytes in the reader's memory; @count gets their number. */
+/* Return: the bytes, in the reader's memory; their number is in @count. */
 const void *opencl_take_blob(struct job_reader *reader, size_t *count);
-/* A copy with a NUL behind it, which the caller frees; NULL if broken or no memory. */
+/*
+ * Return: a copy terminated by NUL, which the caller frees; NULL if the job is broken or there is
+ * no memory.
+ */
 char *opencl_take_string(struct job_reader *reader, size_t *count);
-/* The whole of a file into memory that the caller frees; NULL: it failed, or is too long. */
+/* Return: the whole file in memory that the caller frees; NULL on error, or if it is too long. */
 uint8_t *opencl_read_file(int file, size_t most, size_t *bytes);
 
 #endif /* VGPU_OPENCL_JOB_H */

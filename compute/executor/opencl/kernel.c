@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels.  Which arguments are handles is known because every program is built
- * with -cl-kernel-arg-info; the client is told once, when the kernel is created.
+ * Kernels.  Every program is built with -cl-kernel-arg-info, so the child knows which arguments are
+ * handles.  The client is told once, when the kernel is created.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "program.h"
 
-/* The longest name of a type or of an argument that is told. */
+/* Maximum length of a reported name of a type or argument. */
 #define WORD_MAX	1024u
 #define TEXT_MAX	(32u << 10)
 
@@ -28,7 +28,7 @@ static void destroy_kernel(struct vgpu_backend *backend, struct object *object)
 	opencl_unref(backend, kernel->program);
 }
 
-/* Bytes of a scalar or vector type by its name in OpenCL C, 0 for others. */
+/* Return: size of a scalar or vector type, by its name in OpenCL C; 0 for other types. */
 static uint32_t bytes_of_type(const char *name)
 {
 	static const struct {
@@ -68,8 +68,8 @@ static void get_word(struct vgpu_backend *backend, const struct kernel *kernel, 
 }
 
 /*
- * Only images have an access qualifier; pipes are not offered.  The name says nothing:
- * a program may call a type of its own image_row.
+ * Only images have an access qualifier, because pipes are not supported.  The type's name is not
+ * reliable: a program may define a type named image_row.
  */
 static bool is_image(cl_kernel_arg_address_qualifier address,
 		     cl_kernel_arg_access_qualifier access)
@@ -160,7 +160,7 @@ static void add_word(struct text *text, const char *word)
 	text->used += length;
 }
 
-/* The kernel's attributes, and of each argument its type's name and its name. */
+/* Collects the kernel's attributes, and type name and name of each argument. */
 static void collect_text(struct vgpu_backend *backend, const struct kernel *kernel,
 			 struct text *text)
 {

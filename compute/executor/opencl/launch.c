@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Launches.  The client sends all arguments of a kernel with each launch, and the
- * library's kernel object keeps what was set last, so only those that differ are
- * set.  Objects are compared by serial: the library may use a pointer again.
+ * Launches.  The client sends all arguments of a kernel with each launch.  The library's kernel
+ * object keeps the arguments of the last launch, so only arguments that differ are set.  Objects
+ * are compared by serial, because the library may reuse a pointer.
  */
 #include <stdlib.h>
 #include <string.h>

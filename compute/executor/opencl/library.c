@@ -22,7 +22,7 @@ static get_platforms *find_get_platforms(void *handle)
 	return found;
 }
 
-/* PoCL: one code for all sizes of a work group, so that a first launch compiles nothing. */
+/* Make PoCL use the same code for all work group sizes, so that the first launch compiles nothing. */
 static void set_environment(void)
 {
 	setenv("POCL_WORK_GROUP_SPECIALIZATION", "0", 1);
@@ -46,7 +46,7 @@ bool opencl_library_open(struct opencl_library *library, const char *path, char 
 		snprintf(reason, VGPU_REASON_BYTES, "%s: no OpenCL platform: %d", path, error);
 		return false;
 	}
-	/* The first member of each object of a library that a loader can use. */
+	/* The dispatch table is the first member of each object in a library that supports the ICD loader. */
 	library->dispatch = *(const cl_icd_dispatch **)library->platform;
 	error = library->dispatch->clGetDeviceIDs(library->platform, CL_DEVICE_TYPE_ALL,
 						  VGPU_CL_DEVICES_MAX, library->devices, &count);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The accelerator's own OpenCL library, without a loader between. */
+/* The accelerator's own OpenCL library, used without an ICD loader. */
 #ifndef VGPU_OPENCL_LIBRARY_H
 #define VGPU_OPENCL_LIBRARY_H
 
@@ -14,8 +14,8 @@ struct opencl_library {
 };
 
 /*
- * Load the library at @path and find its first platform and devices.  False: it
- * failed, and @reason (VGPU_REASON_BYTES) says why.  It stays loaded.
+ * Loads the library at @path and finds its first platform and devices.  Return: false with the
+ * error in @reason (VGPU_REASON_BYTES).  The library stays loaded.
  */
 bool opencl_library_open(struct opencl_library *library, const char *path, char *reason);
 

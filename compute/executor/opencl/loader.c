@@ -9,7 +9,7 @@ struct loader {
 	pthread_cond_t change;
 	struct build *wanted, **wanted_end;
 	struct build *loaded, **loaded_end;
-	atomic_bool some;	/* in @loaded */
+	atomic_bool some;	/* @loaded is not empty */
 	bool stop;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buffers and sub-buffers, counted against the slice's accelerator memory. */
+/* Buffers and sub-buffers, which count against the slice's accelerator memory. */
 #include <string.h>
 
 #include "memory.h"

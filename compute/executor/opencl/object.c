@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all objects have in common, and how requests are answered. */
+/* Functions common to all objects, and answers to requests. */
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
@@ -113,7 +113,7 @@ bool opencl_release(struct vgpu_backend *backend, const struct vgpu_message *mes
 		opencl_answer(backend, message, opencl_invalid(view.message->kind));
 		return true;
 	}
-	/* An object that stands for a failure is not as long as one of its kind. */
+	/* An object that represents a failure is only a struct object, shorter than its kind. */
 	if (object->kind == VGPU_CL_KIND_MEMORY && !object->error) {
 		memory = (struct memory *)object;
 		memory->answer_release = message->call;

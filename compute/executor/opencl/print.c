@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What kernels print.  PoCL writes it to the process's standard output when a
- * kernel ends, so that is a pipe here.  A thread of ours reads it, because a kernel
- * that prints more than the pipe holds waits for a reader; and whoever tells of a
- * command's end reads it first, so that the text comes before the completion.
+ * Text that kernels print.  PoCL writes it to the process's standard output when a kernel ends, so
+ * standard output is a pipe here.  A separate thread reads the pipe, because a kernel that prints
+ * more than fits into the pipe waits for a reader.  In addition, a callback reads the pipe before
+ * it reports a command's end, so that the text arrives before the completion.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@ void opencl_print_drain(struct vgpu_backend *backend)
 		got = read(backend->print_fd, out.space + sizeof(out.message), TEXT_MAX);
 		if (got <= 0)
 			return;
-		/* Lays out the fixed part only; the text is where it belongs. */
+		/* This writes only the fixed part; the text is already in its place. */
 		vgpu_cl_place_printf(&out, (uint64_t)got, &parts);
 		services->reply(services->child, &out.message.header);
 	}
@@ -54,7 +54,7 @@ static void *print_thread(void *argument)
 		if (fds[1].revents)
 			return NULL;
 		if (!backend->services.reply_room(backend->services.child)) {
-			/* A client that does not read holds up nobody but itself. */
+			/* If the client does not read replies, only that client is delayed. */
 			nanosleep(&pause, NULL);
 			continue;
 		}

@@ -76,7 +76,7 @@ bool opencl_create_program_with_source(struct vgpu_backend *backend,
 	return true;
 }
 
-/* The library looks at binaries of ours; what it makes of them is not kept. */
+/* The library checks the binaries and returns their types.  The program object that it makes is not kept. */
 static cl_int look_at_binaries(struct vgpu_backend *backend, struct program *program,
 			       cl_int *statuses)
 {
@@ -197,7 +197,7 @@ bool opencl_create_program_with_binary(struct vgpu_backend *backend,
 	return true;
 }
 
-/* No device is said to have built-in kernels, so no name is one. */
+/* Devices are reported without built-in kernels, so every name is invalid. */
 bool opencl_create_program_with_built_in_kernels(struct vgpu_backend *backend,
 						 const struct vgpu_message *message)
 {
@@ -226,7 +226,7 @@ static cl_int may_build(const struct program *program)
 	return program->building || program->kernels ? CL_INVALID_OPERATION : CL_SUCCESS;
 }
 
-/* With an error nothing is started; what the request owns is freed. */
+/* Starts the build if there is no error; otherwise answers and frees what the request owns. */
 static void start_or_answer(struct vgpu_backend *backend, struct opencl_build_request *request,
 			    cl_int error)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs.  The library of this process only ever sees complete binaries, which
- * a compiler apart has made: compiling here would hold up the ring, and PoCL would start a
- * linker.  All that is not an executable (sources, compiled objects, libraries)
- * is kept as what a compiler needs of it.
+ * Programs.  The library of this process loads only complete binaries, which a separate compiler
+ * has made: compiling here would delay the ring, and PoCL would start a linker.  Programs that are
+ * not executables (sources, compiled objects, libraries) are kept as input for a compiler.
  */
 #ifndef VGPU_OPENCL_PROGRAM_H
 #define VGPU_OPENCL_PROGRAM_H
@@ -16,8 +15,8 @@ struct program_device {
 	cl_program_binary_type type;
 	uint8_t *binary;
 	uint64_t binary_bytes;
-	char *log;	/* ends with NUL */
-	uint64_t log_bytes;	/* without it */
+	char *log;	/* terminated by NUL */
+	uint64_t log_bytes;	/* without the NUL */
 	char *options;	/* of the last build */
 };
 
@@ -26,16 +25,16 @@ struct program {
 	struct context *context;
 	char *source;	/* NULL if there is none */
 	uint64_t source_bytes;
-	bool from_binary;	/* the binaries are its sources */
+	bool from_binary;	/* created from binaries, which replace the source */
 	bool building;
-	uint32_t kernels;	/* kernel objects of it */
+	uint32_t kernels;	/* number of its kernel objects */
 	uint32_t device_count;
 	struct program_device devices[VGPU_CL_DEVICES_MAX];
-	cl_program library;	/* of an executable */
+	cl_program library;	/* for an executable */
 	uint64_t hash;
 };
 
-/* A program for these devices, or NULL. */
+/* Return: a program for these devices, or NULL. */
 struct program *opencl_new_program(struct vgpu_backend *backend, struct context *context,
 				   uint32_t device_count, const uint32_t *devices);
 struct program_device *opencl_program_device(struct program *program, uint32_t device);
@@ -48,7 +47,7 @@ struct opencl_build_request {
 	enum opencl_build_operation operation;
 	const struct vgpu_message *message;
 	struct program *program;
-	uint32_t device_count;	/* 0: all of the program's */
+	uint32_t device_count;	/* 0: all devices of the program */
 	const uint32_t *devices;
 	char *options;	/* private copies, freed by the callee; NULL for none */
 	char *directories, *headers, *header_names;
@@ -59,7 +58,7 @@ struct opencl_build_request {
 	uint32_t input_count;
 };
 
-/* Starts a compiler and answers when it has ended, or answers at once with an error. */
+/* Starts a compiler and answers when it has ended, or answers an error at once. */
 void opencl_start_build(struct vgpu_backend *backend, struct opencl_build_request *request);
 
 #endif /* VGPU_OPENCL_PROGRAM_H */

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GET: queries that the client cannot answer by itself.  Whatever names a handle, a
- * pointer or a count of references is refused: the client knows those better, and
- * nothing of this process's addresses leaves it.
+ * GET: queries that the client cannot answer by itself.  Queries for a handle, a pointer or a
+ * reference count are refused: the client knows these itself, and addresses of this process must
+ * not leave it.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "program.h"
 
-/* Where a value is gathered; @bytes is its whole length. */
+/* A value to return; @bytes is its whole length. */
 struct value {
-	const void *at;	/* NULL: @own */
+	const void *at;	/* NULL: the value is in @own */
 	uint8_t *own;
 	size_t bytes;
 };
@@ -42,7 +42,7 @@ static void borrow(struct value *value, const void *bytes, size_t count)
 	value->bytes = count;
 }
 
-/* clGetXInfo of an object without more arguments, called twice: for the length, for the value. */
+/* Calls a clGet...Info function without further arguments twice: for the length, and for the value. */
 typedef cl_int CL_API_CALL get_info(void *object, cl_uint param, size_t room, void *value,
 				    size_t *bytes);
 
@@ -165,7 +165,7 @@ static cl_int get_kernel(struct vgpu_backend *backend, const struct vgpu_cl_get 
 	if (m->device >= backend->device_count)
 		return CL_INVALID_DEVICE;
 	device = backend->devices[m->device];
-	/* All that these ask for is a few numbers. */
+	/* These queries return only a few numbers. */
 	value->own = calloc(1, 256);
 	if (!value->own)
 		return CL_OUT_OF_HOST_MEMORY;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Looks at a command once, when it arrives: decodes it, finds its objects by their
- * handles, checks the numbers that the library would trust, and says how long it
- * may take.  What the library checks by itself is left to it.
+ * Checks a command once, when it arrives: decodes it, finds its objects by their handles, checks
+ * the numbers that the library would trust, and estimates its duration.  Checks that the library
+ * makes itself are left to the library.
  */
 #include <string.h>
 
 #include "resolve.h"
 
-/* Copies: what is expected before anything is known. */
+/* Initial estimate for copies. */
 #define COPY_NS			2000ull
 #define COPY_BYTES_PER_NS	4ull
 
@@ -84,7 +84,7 @@ bool opencl_product(const uint64_t region[3], uint64_t factor, uint64_t *result)
 	       !__builtin_mul_overflow(*result, factor, result);
 }
 
-/* Does a rectangle lie in a buffer, with pitches as the API has them? */
+/* Is a rectangle inside a buffer, with the API's meaning of pitches? */
 static bool rectangle_within(const struct memory *memory, const uint64_t origin[3],
 			     const uint64_t region[3], uint64_t row_pitch, uint64_t slice_pitch)
 {
@@ -152,8 +152,8 @@ static cl_int resolve_argument(struct vgpu_backend *backend, struct command *com
 }
 
 /*
- * PoCL counts groups in 32 bits, and divides by what is left of their number. Where it chooses
- * the groups' size, it may choose 1.
+ * PoCL counts groups in 32 bits, and divides by their truncated number.  If PoCL chooses the group
+ * size, it may choose 1.
  */
 static bool has_few_groups(const struct vgpu_cl_launch *m)
 {
@@ -352,7 +352,7 @@ static bool resolve_unmap(struct vgpu_backend *backend, struct command *command,
 			  const uint32_t **waits, cl_int *error)
 {
 	DECODE(unmap);
-	/* The table's reference becomes the command's. */
+	/* The command takes over the table's reference. */
 	command->objects[1] = opencl_remove(backend, VGPU_CL_KIND_MAPPING, m->mapping);
 	if (!command->objects[1])
 		*error = CL_INVALID_VALUE;

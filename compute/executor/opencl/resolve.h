@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What resolve.c and resolve_image.c share. */
+/* Declarations that resolve.c and resolve_image.c share. */
 #ifndef VGPU_OPENCL_RESOLVE_H
 #define VGPU_OPENCL_RESOLVE_H
 
 #include "backend_private.h"
 
-/* Decodes the command's message as @m and @view, or returns false. */
+/* Decodes the command's message into @m and @view, or returns false. */
 #define DECODE(name) \
 	struct vgpu_cl_##name##_view view; \
 	const struct vgpu_cl_##name *m; \
@@ -16,15 +16,18 @@
 	(void)m; \
 	*waits = view.waits
 
-/* The command copies so many bytes. */
+/* Sets the expected duration of a command that copies @bytes. */
 void opencl_expect_copy(struct vgpu_backend *backend, struct command *command, uint64_t bytes);
-/* Memory of the right kind, which the command keeps at @at; or NULL and *error. */
+/*
+ * Finds memory of the right kind, and stores a reference in the command's objects at index @at.
+ * Return: NULL with *error on error.
+ */
 struct memory *opencl_use_memory(struct vgpu_backend *backend, struct command *command,
 				 unsigned int at, uint32_t handle, bool image, cl_int *error);
 bool opencl_within(const struct memory *memory, uint64_t offset, uint64_t bytes);
-/* The three numbers' and @factor's product; false: it is too large. */
+/* Computes the product of the three numbers and @factor.  Return: false if it is too large. */
 bool opencl_product(const uint64_t region[3], uint64_t factor, uint64_t *result);
-/* Where a blob is that is not absent. */
+/* Return: address of a blob that is not absent. */
 void *opencl_pointer(struct vgpu_backend *backend, uint64_t offset, const uint8_t *inline_bytes);
 bool opencl_resolve_image(struct vgpu_backend *backend, struct command *command,
 			  const uint32_t **waits, cl_int *error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands on images, when they arrive: see resolve.c. */
+/* Checks commands on images when they arrive: see resolve.c. */
 #include "resolve.h"
 
 static bool resolve_read_image(struct vgpu_backend *backend, struct command *command,

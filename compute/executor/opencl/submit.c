@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gives ready commands to the library, as many as the lease and the bounds on what
- * is under way allow.
+ * Gives ready commands to the library, as many as the lease and the limits on work in progress
+ * permit.
  *
- * Most launches get no event of the library's: they are collected in their queue's
- * open batch, and one callback of a later command, or of a marker, tells of the end of
- * all of them.  A callback costs more than a small kernel, and the library starts
- * nothing else in that queue while it runs.  In an out-of-order queue the end of
- * one command says nothing of those before it; there a command with a callback is a
- * batch of its own, and markers stand for the rest.
+ * Most launches have no library event.  They are collected in their queue's open batch, and one
+ * callback, of a later command or of a marker, reports the end of all of them.  A callback costs
+ * more than a small kernel, and the library starts nothing else in that queue while the callback
+ * runs.  In an out-of-order queue, the end of one command does not imply the end of earlier ones.
+ * There, each command with a callback is a separate batch, and markers report the end of the
+ * others.
  */
 #include <stdlib.h>
 
 #include "backend_private.h"
 
-/* A kernel that runs as long as this is told of by itself. */
+/* A kernel that runs at least this long has its own callback. */
 #define OWN_CALLBACK_NS	50000ull
-/* Pieces that are given on one word of the lease while it has no end. */
+/* While the lease does not expire, may_submit() is called once for this many pieces. */
 #define UNASKED	16u
 /*
- * So long nothing asks for the end of what is under way, if nobody else does.  Beyond
- * the next tick of most kernels: where there is a hypervisor, a shorter sleep costs
- * 12 us to arm its timer, as much as a whole round of the main loop.
+ * If nobody else requests it, nothing asks the library for the end of the work in progress for this
+ * long.  This is longer than a timer tick of most kernels: under a hypervisor, arming the timer for
+ * a shorter sleep costs 12 us, as much as a whole round of the main loop.
  */
 #define LAZY_NS	4000000ull
-/* When to try again to end a batch for which the library had no marker. */
+/* When to retry if the library had no marker to end a batch. */
 #define MARK_AGAIN_NS	1000000ull
-/* So many executions of a kernel are measured one by one. */
+/* Number of executions of a kernel that are measured one by one. */
 #define MEASURED	8u
 
 static struct batch *open_batch(struct vgpu_backend *backend, struct queue *queue)
@@ -58,7 +58,7 @@ static void add(struct vgpu_backend *backend, struct batch *batch, struct comman
 	backend->under_way_ns += command->mean_ns;
 }
 
-/* The callback of @event stands for the batch, which belongs to the library's threads from here. */
+/* Ends the batch with the callback of @event.  From here on, the batch belongs to the library's threads. */
 static void close_batch(struct vgpu_backend *backend, struct batch *batch, cl_event event)
 {
 	cl_int error;
@@ -66,7 +66,10 @@ static void close_batch(struct vgpu_backend *backend, struct batch *batch, cl_ev
 	if (batch->queue->open == batch)
 		batch->queue->open = NULL;
 	batch->event = event;
-	/* A client that is told of a command has been told of those before it. */
+	/*
+	 * COMPLETIONs must keep their order: the callback sends them only if the main thread has
+	 * none left to send.
+	 */
 	batch->tell = batch->has_notify && !batch->by_main && !backend->by_main &&
 		      batch->count <= OPENCL_BATCH_MAX + 1;
 	batch->counted = batch->has_notify && !batch->tell;
@@ -76,7 +79,10 @@ static void close_batch(struct vgpu_backend *backend, struct batch *batch, cl_ev
 		opencl_batch_done(event, error, batch);
 }
 
-/* A marker ends the queue's open batch.  Without memory for it the next one will. */
+/*
+ * Ends the queue's open batch with a marker.  If there is no memory for it, the next marker ends
+ * the batch.
+ */
 static void mark(struct vgpu_backend *backend, struct queue *queue)
 {
 	cl_event event;
@@ -99,8 +105,8 @@ static void list(struct vgpu_backend *backend, struct queue *queue)
 }
 
 /*
- * All queues that were given something: flush them, and end batches that the client
- * waits for, with @settle all.
+ * Walks the queues that got commands: flushes them, and ends the batches that the client waits for,
+ * or all batches if @settle is set.
  */
 static void walk(struct vgpu_backend *backend, bool settle)
 {
@@ -139,15 +145,21 @@ uint64_t opencl_settle(struct vgpu_backend *backend)
 	}
 	if (backend->listed)
 		walk(backend, true);
-	/* A callback leaves its batch and then looks at the flag. */
+	/*
+	 * Set the flag before checking the list: a callback pushes its batch first and then reads
+	 * the flag.
+	 */
 	atomic_store(&backend->wake_wanted, true);
 	if (atomic_load(&backend->news))
 		return 0;
-	/* What is still listed has a batch that no callback stands for. */
+	/* A queue that is still listed has a batch without a callback. */
 	return backend->listed ? opencl_now_ns() + MARK_AGAIN_NS : UINT64_MAX;
 }
 
-/* The library's events for a command's wait list, or -1: one of them has failed. */
+/*
+ * Collects the library's events for a command's wait list.  Return: their number, or -1 if one of
+ * them has failed.
+ */
 static int collect_waits(struct command *command, cl_event *events)
 {
 	int count = 0;
@@ -159,7 +171,7 @@ static int collect_waits(struct command *command, cl_event *events)
 			return -1;
 		if (!event->library)
 			continue;
-		/* What is before it in its own in-order queue it waits for anyway. */
+		/* The command waits for earlier commands of its own in-order queue anyway. */
 		if (event->in_order && event->queue == command->queue->object.serial)
 			continue;
 		events[count++] = event->library;
@@ -221,8 +233,8 @@ static void given(struct vgpu_backend *backend, struct command *command, struct 
 }
 
 /*
- * Is a callback of a later command enough?  What is next in the queue is given in this
- * same round, or a marker is.
+ * Can a later command's callback report the end of this one? The next command in the queue, or a
+ * marker, is given in this same round.
  */
 static bool can_share_callback(const struct command *command)
 {
@@ -232,8 +244,8 @@ static bool can_share_callback(const struct command *command)
 }
 
 /*
- * The finish that is next behind a command in an in-order queue ends with it, which
- * spares the library a marker and a thread's wake-up.
+ * Return: the finish directly behind a command in an in-order queue.  It ends together with the
+ * command, which saves the library a marker and the wake-up of a thread.
  */
 static struct command *finish_behind(const struct command *command)
 {
@@ -243,7 +255,7 @@ static struct command *finish_behind(const struct command *command)
 		       opencl_is_plain_finish(next) ? next : NULL;
 }
 
-/* Of a command that is in no queue any more, and perhaps of the finish that was behind it. */
+/* Gives a command, which has already left its queue, and the finish that was behind it, if any. */
 static void give_both(struct vgpu_backend *backend, struct command *command,
 		      struct command *finish, bool shares)
 {
@@ -291,7 +303,7 @@ static void give(struct vgpu_backend *backend, struct command *command)
 	struct command *finish = finish_behind(command);
 	bool shares = can_share_callback(command);
 
-	/* The finish first: it must not become ready by itself. */
+	/* Remove the finish first, so that it does not become ready by itself. */
 	if (finish)
 		opencl_command_left(backend, finish);
 	opencl_command_left(backend, command);
@@ -341,7 +353,7 @@ void opencl_submit(struct vgpu_backend *backend)
 		walk(backend, false);
 }
 
-/* Also queues that the client has released: their commands keep them. */
+/* This includes queues that the client has released: their commands still hold references to them. */
 void opencl_drop_queued(struct vgpu_backend *backend)
 {
 	struct queue *queue, *next;
@@ -351,7 +363,7 @@ void opencl_drop_queued(struct vgpu_backend *backend)
 		opencl_ref(queue);
 		while ((command = queue->first)) {
 			opencl_command_left(backend, command);
-			/* What became ready by that is dropped as well. */
+			/* Commands that became ready by this are dropped as well. */
 			backend->ready_first = NULL;
 			backend->ready_last = NULL;
 			opencl_free_command(backend, command);

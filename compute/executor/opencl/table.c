@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Handles: numbers that the client chooses, apart for each kind.  A number of one
- * kind can never find an object of another.  The client uses a number again once
- * it has released it; commands keep pointers and references, not numbers.
+ * Handles: numbers that the client chooses, separately for each kind of object.  So a handle never
+ * finds an object of another kind.  The client may reuse a handle once it has released it.
+ * Commands keep pointers and references instead of handles.
  */
 #include <stdlib.h>
 
@@ -56,7 +56,10 @@ struct object *opencl_remove(struct vgpu_backend *backend, enum vgpu_cl_kind kin
 	return object;
 }
 
-/* Children before parents, so that the library's own counts are never looked at. */
+/*
+ * Release children before parents, so that the order does not depend on the library's own reference
+ * counts.
+ */
 void opencl_clear_tables(struct vgpu_backend *backend)
 {
 	for (unsigned int kind = OPENCL_KINDS - 1; kind > 0; kind--) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gives all commands but launches to the library; resolve.c has checked them. */
+/* Gives all commands except launches to the library; resolve.c has checked them. */
 #include <string.h>
 
 #include "backend_private.h"
@@ -49,9 +49,9 @@ static cl_int give_buffer(const cl_icd_dispatch *library, struct command *comman
 }
 
 /*
- * The buffer that has the storage, in which @memory begins *offset later.  PoCL 3.1 reads
- * through a null pointer when it is asked to copy between a sub-buffer and an image, or a
- * rectangle of a sub-buffer.
+ * Return: the buffer that contains the storage of @memory; adds the start of @memory in it to
+ * *offset.  PoCL 3.1 dereferences a null pointer if it has to copy between a sub-buffer and an
+ * image, or a rectangle of a sub-buffer.
  */
 static cl_mem storage_of(const struct memory *memory, size_t *offset)
 {
@@ -59,7 +59,7 @@ static cl_mem storage_of(const struct memory *memory, size_t *offset)
 	return memory->parent ? memory->parent->library : memory->library;
 }
 
-/* Two parts of one buffer are the same buffer here, between which the API wants equal pitches. */
+/* Two sub-buffers of one buffer count as the same buffer here, and then the API requires equal pitches. */
 static cl_int copy_rectangle(const cl_icd_dispatch *library, struct command *command,
 			     const struct call_waits *waits)
 {
