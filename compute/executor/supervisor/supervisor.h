@@ -209,7 +209,7 @@ void vgpu_control_exited(struct vgpu_supervisor *s, uint64_t child, int status, 
 /* Reports whether a native program uses the GPU. */
 void vgpu_control_works(struct vgpu_supervisor *s, uint64_t native, bool works);
 enum {
-	VGPU_RECEIVED_END = -1,	/* an empty datagram looks the same */
+	VGPU_RECEIVED_END = -1,	/* also for an empty datagram */
 	VGPU_RECEIVED_MALFORMED = -2,
 };
 
