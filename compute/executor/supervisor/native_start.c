@@ -113,7 +113,7 @@ static void name_file(const struct vgpu_supervisor *s, const struct vgpu_native 
 }
 
 /*
- * Until the file is locked, another supervisor may take it for a leftover.  That does no harm,
+ * A supervisor that finds the file before it is locked takes it for a leftover, but kills nothing,
  * because the file is still empty.
  */
 static bool write_file(const struct vgpu_supervisor *s, struct vgpu_native *native)
