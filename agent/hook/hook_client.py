@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# A script of its own, whose start-up time every start of a VM pays: no pathlib, typing, dataclasses or contextlib.
+# Each VM start pays for this script's start-up time, so it stands alone: no pathlib, typing, dataclasses or contextlib.
 # ruff: noqa: INP001, PTH112, PTH119, PTH120, PTH123, SIM105
-"""Second half of libvirt's hook: reads a domain's XML, asks the agent, and says no by exit status 1 and one line.
+"""Second half of libvirt's hook: reads a domain's XML, asks the agent, and refuses by exit status 1 and one line.
 
     python3 -IS hook_client.py NAME OPERATION PHASE REASON <DOMAIN-XML
 
-Standard library only, so that it works whatever becomes of vgpumgr's own environment. Domain XML is written by
-tenants: nothing in it is believed, and none of it may hang or break this program. Only ``prepare``, ``migrate`` and
-``restore`` are ever refused. A failure of any kind refuses them if the VM is, or might be, one of ours.
+It uses the standard library only, so that it works even if vgpumgr's own environment is broken. Tenants write the
+domain XML: this program trusts none of it, and no input may hang or break it. Only ``prepare``, ``migrate`` and
+``restore`` can be refused. Any failure refuses them if the VM is, or might be, one of ours.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ class RefusedError(Exception):
 
 
 class AgentError(Exception):
-    """The agent gave no decision."""
+    """The agent did not decide."""
 
 
 class Expired(BaseException):
-    """Time is up; not an Exception, so that only what waits for it catches it."""
+    """The time limit has passed. It is not an Exception, so that only the code that expects it catches it."""
 
 
 class Domain:
-    """What the agent decides by: the VM's UUID, its mediated devices, and the slices that its metadata names.
+    """The parts of a domain that the agent decides by: UUID, mediated devices, and the slices named in its metadata.
 
-    `functions`: PCI functions of the host that it would be given whole.
+    `functions`: PCI functions of the host that are passed through to the VM.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Domain:
 
 
 def normal_uuid(text: str, what: str) -> str:
-    """Return a UUID in lower case; RefusedError for anything else."""
+    """Return a UUID in lower case. Raises RefusedError for any other text."""
     lower = text.strip(" \t\r\n").lower()
     groups = lower.split("-")
     if [len(group) for group in groups] == [8, 4, 4, 4, 12] and not lower.strip("0123456789abcdef-"):
@@ -90,7 +90,7 @@ def normal_uuid(text: str, what: str) -> str:
 
 
 def pci_address(attributes: dict[str, str]) -> str:
-    """Return a PCI address as the kernel writes it; libvirt reads numbers as strtoul(3) does with base 0."""
+    """Return a PCI address in the kernel's notation. Like libvirt, read numbers as strtoul(3) does with base 0."""
     parts = []
     for name, least in (("domain", "0"), ("bus", ""), ("slot", ""), ("function", "")):
         text = attributes.get(name, least).strip(" \t\r\n").lower()
@@ -110,7 +110,7 @@ _SLICE = [*_SLICES, f"{NAMESPACE} slice"]
 
 
 class Reader:
-    """Collects a Domain from expat's events. The paths are libvirt's: whatever stands elsewhere is no device to it."""
+    """Builds a Domain from expat's events. Only elements at libvirt's own paths count as devices."""
 
     def __init__(self) -> None:
         self.domain = Domain()
@@ -124,7 +124,7 @@ class Reader:
         self._parser.buffer_text = True
 
     def parse(self, document: bytes) -> Domain:
-        """Read a whole document; RefusedError if libvirt cannot have written it."""
+        """Read a whole document. Raises RefusedError if libvirt cannot have written it."""
         try:
             self._parser.Parse(document, True)
         except (expat.ExpatError, ValueError, LookupError) as error:
@@ -150,7 +150,7 @@ class Reader:
             self.domain.functions.append(pci_address(attributes))
 
     def _is_function(self, attributes: dict[str, str]) -> bool:
-        """Whether this is the source of a device that is a PCI function: of a hostdev, an interface or an NVMe disk."""
+        """Return whether this is the source address of a PCI hostdev, interface or NVMe disk."""
         path = self._path
         return (
             path[:2] == _HOSTDEV[:2] and path[3:] == _ADDRESS[3:] and {"bus", "slot", "function"} <= attributes.keys()
@@ -178,7 +178,7 @@ class Reader:
 
 
 def read_document(descriptor: int) -> bytes | None:
-    """Return the domain's XML, None if nothing in it can concern us; RefusedError if it is too long to be parsed."""
+    """Return the domain's XML, or None if it cannot concern us. Raises RefusedError if it is too long to parse."""
     kept: list[bytes] = []
     size, marked, tail = 0, False, b""
     while chunk := os.read(descriptor, _CHUNK):
@@ -200,13 +200,13 @@ def read_document(descriptor: int) -> bytes | None:
 
 
 def ask(request: dict[str, object], path: str) -> None:
-    """Put one request to the agent; RefusedError is its no, AgentError if it does not decide."""
+    """Send one request to the agent. Raises RefusedError if the agent refuses, AgentError if it does not decide."""
     connection = connected(path)
     try:
         try:
             connection.sendall(json.dumps(request).encode() + b"\n")
         except ConnectionError:
-            pass  # it may have answered, and hung up, before it read this
+            pass  # the agent may have answered and closed before it read the request
         answer = b""
         while not answer.endswith(b"\n") and (chunk := connection.recv(65536)):
             answer += chunk
@@ -220,7 +220,7 @@ def ask(request: dict[str, object], path: str) -> None:
 
 
 def connected(path: str) -> socket.socket:
-    """Connect to the agent within CONNECT_S; AgentError."""
+    """Connect to the agent within CONNECT_S. Raises AgentError."""
     deadline = time.monotonic() + CONNECT_S
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -229,7 +229,7 @@ def connected(path: str) -> socket.socket:
             connection.connect(path)
         except OSError as error:
             connection.close()
-            # a full queue: unlike TCP, a Unix socket does not let one wait for a place with a time limit
+            # The listen queue is full. Unlike TCP, a Unix socket cannot wait for room in it with a time limit.
             if isinstance(error, BlockingIOError) and time.monotonic() < deadline:
                 time.sleep(0.02)
                 continue
@@ -239,7 +239,7 @@ def connected(path: str) -> socket.socket:
 
 
 def judge(answer: bytes) -> None:
-    """Return if the agent agrees. Its own failures, codes agent.*, are no decision."""
+    """Return if the agent agrees. Its own failures, with codes agent.*, are not decisions."""
     try:
         decision = json.loads(answer)
     except (ValueError, RecursionError):
@@ -257,13 +257,13 @@ def judge(answer: bytes) -> None:
 
 
 def ours(domain: Domain, root: str) -> bool:
-    """Whether a VM carries our metadata or names a device of ours, as far as this host knows without its agent."""
+    """Return whether a VM has our metadata or one of our devices, judged without the agent."""
     if domain.marked:
         return True
     for uuid in domain.devices:
         if os.path.lexists(f"{root}{RECORDS}/{uuid}.json"):
             return True
-        # .../0000:41:00.0/UUID: the parent is the directory that the device's link leads into
+        # .../0000:41:00.0/UUID: the parent is the directory that contains the target of the device's link
         parent = os.path.dirname(os.path.realpath(f"{root}{MDEVS}/{uuid}"))
         if os.path.basename(os.path.realpath(f"{parent}/driver")) == DRIVER:
             return True
@@ -271,7 +271,7 @@ def ours(domain: Domain, root: str) -> bool:
 
 
 def require_unshared(functions: list[str], root: str) -> None:
-    """Refuse a VM that would be given a GPU of ours whole, or a virtual function of one: no claim is for these."""
+    """Refuse a VM that would get one of our GPUs by passthrough, or a virtual function of one: no claim allows this."""
     ours = listed(root) if functions else []
     for function in dict.fromkeys(functions):
         where = f"{root}{FUNCTIONS}/{function}"
@@ -286,7 +286,7 @@ def require_unshared(functions: list[str], root: str) -> None:
 
 
 def listed(root: str) -> list[str]:
-    """Return the GPUs that the host's configuration gives to us, or has us adopt; OSError."""
+    """Return the GPUs that the host's configuration assigns to us, or has us adopt. Raises OSError."""
     found: list[str] = []
     try:
         with open(root + LISTED, encoding="utf-8", errors="replace") as file:
@@ -294,23 +294,23 @@ def listed(root: str) -> list[str]:
     except FileNotFoundError:
         pass
     try:
-        import tomllib  # only a VM with a PCI function pays for it
+        import tomllib  # imported here, so that only a VM with a PCI function pays for it
 
         with open(root + SETTINGS, "rb") as settings:
             gpus = tomllib.load(settings).get("gpus", {})
         found += [gpu for gpu, each in gpus.items() if "driver" in each]
     except (OSError, ValueError, AttributeError, TypeError):
-        pass  # what is adopted at this moment is seen anyway
+        pass  # `shared` still finds the GPUs that are adopted now
     return found
 
 
 def shared(function: str) -> bool:
-    """Whether our module has a function: as its driver, or beside another one."""
+    """Return whether our module uses a function: as its driver, or as an adopter beside the vendor's driver."""
     return os.path.isdir(f"{function}/vgpu") or os.path.basename(os.path.realpath(f"{function}/driver")) == DRIVER
 
 
 def decide(name: str, operation: str, reason: str, *, root: str) -> None:
-    """Let libvirt go on, or RefusedError."""
+    """Return if libvirt may continue. Raises RefusedError otherwise."""
     document = read_document(0)
     if document is None:
         return
@@ -344,7 +344,7 @@ def say(refusal: RefusedError) -> None:
     """Print one line that libvirt appends to its error."""
     text = f"{refusal.reason[:REASON_MAX]} (vgpumgr: {refusal.code[:64]})"
     line = "".join(character if character.isprintable() else " " for character in text)
-    if sys.stderr is None:  # closed: its number may be another file's by now
+    if sys.stderr is None:  # stderr is closed, and its descriptor may belong to another file by now
         return
     try:
         os.write(2, line.encode(errors="replace") + b"\n")
@@ -357,7 +357,7 @@ def expire(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 
 def main(arguments: list[str], *, root: str = "") -> int:
-    """Return the exit status: 1 if libvirt must not go on."""
+    """Return the exit status: 1 if libvirt must abort the operation."""
     name, operation, _phase, reason = (*arguments, "-", "-", "-", "-")[:4]
     veto = operation in VETO
     signal.signal(signal.SIGALRM, expire)
@@ -379,5 +379,5 @@ def main(arguments: list[str], *, root: str = "") -> int:
 
 
 if __name__ == "__main__":
-    # No clean-up of the interpreter: it costs milliseconds, and an alarm late in it would be a traceback.
+    # Skip the interpreter's clean-up: it costs milliseconds, and an alarm during it would print a traceback.
     os._exit(main(sys.argv[1:]))
