@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a GPU's broker is run and changed: under systemd as an instance of vgpumgr-broker@.service, else as a process.
+"""Runs and changes a GPU's broker: as an instance of vgpumgr-broker@.service, or without systemd as a process.
 
-Both run `vgpumgr broker run`, and change it by `vgpumgr broker apply`, in a process of their own: what a configuration
-lacks is said once, in the words of that command. A broker outlives the helper.
+In both cases `vgpumgr broker run` starts the broker and `vgpumgr broker apply` changes it, each as a separate process.
+So the errors of a configuration come from one place, in that command's words. A broker outlives the helper.
 """
 
 import os
@@ -29,28 +29,28 @@ _REASON_CHARACTERS = 200
 
 
 class BrokerFailedError(Exception):
-    """A broker does not run, or refused a change. The text is one line."""
+    """A broker does not run, or it refused a change. The text is one line."""
 
 
 class BrokerRefusedError(BrokerFailedError):
-    """A configuration was refused as a whole."""
+    """The broker refused a configuration as a whole."""
 
 
 class Service(Protocol):
-    """One way to run brokers. Callers serialise what concerns one GPU."""
+    """A way to run brokers. Callers serialise calls for the same GPU."""
 
     def carry_out(self, gpu: str, directory: Path, *, running: bool) -> None:
-        """Have a broker run with the configuration in its directory. BrokerFailedError."""
+        """Have a broker run with the configuration in its directory. Raises BrokerFailedError."""
 
     def stop(self, gpu: str, directory: Path) -> None:
-        """End a broker and its tenants' programs; nothing if there is none. BrokerFailedError."""
+        """Stop a broker and its tenants' programs, if there is one. Raises BrokerFailedError."""
 
     def why(self, gpu: str, directory: Path) -> str:
-        """Return why none answers, in one line."""
+        """Return why no broker answers, in one line."""
 
 
 class _ByCommand(ABC):
-    """What both ways have in common. `command`: what `vgpumgr` is."""
+    """The part that both ways share. `command`: the command line of `vgpumgr`."""
 
     def __init__(self, command: Sequence[str] = CLI) -> None:
         self._command = [*command, "broker"]
@@ -86,11 +86,11 @@ class _ByCommand(ABC):
 
     @abstractmethod
     def _start(self, gpu: str, directory: Path) -> None:
-        """Start it, and wait for nothing."""
+        """Start the broker without waiting for it."""
 
     @abstractmethod
     def _ended(self, gpu: str, directory: Path) -> bool:
-        """Whether it has ended by itself."""
+        """Return whether the broker has ended by itself."""
 
     @abstractmethod
     def why(self, gpu: str, directory: Path) -> str:
@@ -113,8 +113,8 @@ class Units(_ByCommand):
         return f"it does not run; see `journalctl --unit={_unit(gpu)}`"
 
     def _start(self, gpu: str, directory: Path) -> None:  # noqa: ARG002 - see Service
-        with suppress(ExecutorFailedError):  # it is not loaded
-            self._systemctl(["reset-failed", _unit(gpu)], _ASK_S)  # so that a failure is one of this start
+        with suppress(ExecutorFailedError):  # the unit is not loaded
+            self._systemctl(["reset-failed", _unit(gpu)], _ASK_S)  # so that a failed state comes from this start
         _translated(lambda: self._systemctl(["start", "--no-block", _unit(gpu)], _ASK_S))
 
     def _ended(self, gpu: str, directory: Path) -> bool:  # noqa: ARG002 - see Service
@@ -123,7 +123,7 @@ class Units(_ByCommand):
 
 
 class Processes(_ByCommand):
-    """`Service` without systemd. A file has the process's number, and another what it has said."""
+    """`Service` without systemd. One file has the process's pid, another its output."""
 
     def __init__(self, command: Sequence[str] = CLI) -> None:
         super().__init__(command)
@@ -180,7 +180,7 @@ def _translated(ask: Callable[[], str]) -> str:
 
 
 def _pid(directory: Path) -> int | None:
-    """The number of a broker that lives; it counts only with the right command line."""
+    """Return the pid of a live broker. The command line is checked, because pids are reused."""
     try:
         pid = int((directory / "pid").read_text())
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -190,7 +190,7 @@ def _pid(directory: Path) -> int | None:
 
 
 def _end(pid: int) -> None:
-    """End a process; at last by force."""
+    """Terminate a process, and kill it if that takes too long."""
     with suppress(ProcessLookupError):
         process = os.pidfd_open(pid)
         try:

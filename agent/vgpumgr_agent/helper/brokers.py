@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brokers of GPUs that are set aside for processes: one for each, with one tenant for each claim, named by its UUID.
+"""Brokers of GPUs that are set aside for processes: one per GPU, with one tenant per claim, named by its UUID.
 
-Each has a directory below /run: `claims.json`, what was admitted; `broker.toml`, the broker's configuration, which is
-made of that; `applied`, there while the broker is known to have it; and the broker's sockets. All of it is written
-before the broker is told, so that a helper that is killed has left what the next one needs. A boot forgets it, and the
-agent has it made again. A configuration that the broker refuses is taken back.
+Each broker has a directory below /run with four things. `claims.json` has the admitted claims. `broker.toml` is the
+broker's configuration, made from these claims. `applied` exists while the broker is known to use it. The rest are the
+broker's sockets. The files are written before the broker is changed, so a killed helper leaves everything that the next
+one needs. A boot deletes the directory, and the agent has it created again. A configuration that the broker refuses is
+rolled back.
 """
 
 import json
@@ -35,7 +36,7 @@ _MEMORY_MIN_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What a claim gets of its GPU. `cap_us` 0: no cap."""
+    """A claim's terms on its GPU. `cap_us` 0: no cap."""
 
     uuid: str
     tenant: str
@@ -48,10 +49,10 @@ class Terms:
 
 @dataclass(frozen=True, kw_only=True)
 class Admitted:
-    """What a GPU's broker is to have. `nvidia`, `socket_group`: as root set them when a claim was last admitted.
+    """The intended state of a GPU's broker. `nvidia`, `socket_group`: root's settings when a claim was last admitted.
 
-    `retired_ns`: by tenant, what claims obtained that are gone, of tenants that have others; of the broker that started
-    at `started_ns`.
+    `retired_ns`: GPU time of claims that are gone, by tenant, for tenants that have other claims. It holds for the
+    broker that started at `started_ns`.
     """
 
     nvidia: int = 0
@@ -61,7 +62,7 @@ class Admitted:
     retired_ns: Mapping[str, int] = field(default_factory=dict)
 
     def without(self, uuid: str, shown: Mapping[str, Any] | None) -> "Admitted":
-        """Return the same without a claim. `shown`: what the broker says, None if none answers."""
+        """Return the state without a claim. `shown`: the broker's answer, or None."""
         left = {name: terms for name, terms in self.claims.items() if name != uuid}
         named = {terms.tenant for terms in left.values()}
         retired = dict(self.retired_ns) if shown and shown["started_ns"] == self.started_ns else {}
@@ -77,25 +78,27 @@ class Admitted:
 
 
 class Brokers:
-    """All of this host. Threads may share it: changes wait for each other."""
+    """All brokers of this host. Threads may share it; changes are serialised."""
 
     def __init__(self, directory: Path, settings: Path, service: Service) -> None:
-        """`directory`: where theirs are; `settings`: the file in which root sets GPUs aside."""
+        """`directory`: the parent of the brokers' directories; `settings`: the file in which root sets GPUs aside."""
         self._directory = directory
         self._settings_file = settings
         self._service = service
         self._changing = threading.Lock()
 
     def set_aside(self) -> frozenset[str]:
-        """Return the GPUs that are for processes; none if the settings cannot be read."""
+        """Return the GPUs that are set aside for processes, or none if the settings cannot be read."""
         try:
             return self._settings().for_processes()
         except Refused:
             return frozenset()
 
     def admit(self, *, gpu: str, claims: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Have a GPU's broker run with these claims among its tenants. Refused, after which all is as
-        before; `broker.refused` if it is for what a claim asks.
+        """Make a GPU's broker run with these claims among its tenants.
+
+        Raises Refused, and then nothing has changed. The code is `broker.refused` if the terms of a claim are the
+        reason.
         """
         settings = self._settings().of(gpu)
         if gpu not in self._settings().for_processes():
@@ -119,7 +122,7 @@ class Brokers:
             return {"changed": True}
 
     def dismiss(self, *, uuid: str) -> dict[str, Any]:
-        """Let no GPU's broker have a claim any more: its programs end. Refused."""
+        """Remove a claim from all brokers, which ends its programs. Raises Refused."""
         with self._changing:
             changed = False
             for directory in self._all():
@@ -131,14 +134,18 @@ class Brokers:
             return {"changed": changed}
 
     def all(self) -> list[dict[str, Any]]:
-        """Return every broker that is to run, with its claims, for the answer to `observe`."""
+        """Return every broker that should run, with its claims, for the answer to `observe`."""
         return [self._found(directory) for directory in self._all()]
 
     def _all(self) -> list[Path]:
         return sorted(path.parent for path in self._directory.glob(f"*/{_CLAIMS}"))
 
     def _leave(self, directory: Path, before: Admitted, after: Admitted, *, running: bool) -> None:
-        """A broker that does not answer may have programs all the same: they end with it, and others begin it anew."""
+        """Remove a claim from one broker.
+
+        A broker that does not answer may still have programs. It is stopped, its programs end with it, and the
+        remaining claims get a new broker later.
+        """
         gpu = directory.name
         if running and after.claims:
             self._change(gpu, before, after, running=True)
@@ -166,7 +173,7 @@ class Brokers:
         faults.point("broker.applied")
 
     def _take_back(self, directory: Path, before: Admitted, *, has_it: bool) -> None:
-        """`has_it`: the broker has what was `before`, because it takes all of a change or nothing."""
+        """Restore the state `before`. `has_it`: the broker still has it, because it refused the change as a whole."""
         if before.claims:
             _write(directory, before)
         else:
@@ -198,7 +205,7 @@ class Brokers:
 
 
 def configuration(admitted: Admitted, *, run_directory: Path) -> str:
-    """Return the file for `vgpumgr broker`: see docs/compute.md. No name or path here needs escapes."""
+    """Return the configuration file for `vgpumgr broker`, see docs/compute.md. No name or path here needs escapes."""
     lines = [f'run_directory = "{run_directory}"', "[accelerator]", f"nvidia = {admitted.nvidia}"]
     for name, terms in sorted(admitted.claims.items()):
         lines += [
@@ -234,7 +241,7 @@ def _failed(gpu: str, error: BrokerFailedError | OSError) -> Refused:
 
 
 def _admitted(directory: Path) -> Admitted:
-    """What was admitted; nothing if the file is damaged, since the agent has it admitted again."""
+    """Return the admitted claims, or none if the file is damaged: the agent then has them admitted again."""
     try:
         said = json.loads((directory / _CLAIMS).read_bytes())
         return Admitted(**{**said, "claims": {each["uuid"]: Terms(**each) for each in said["claims"]}})
@@ -246,7 +253,7 @@ def _admitted(directory: Path) -> Admitted:
 
 
 def _shown(directory: Path) -> dict[str, Any] | None:
-    """What the broker says, None if none answers."""
+    """Return the broker's state, or None if no broker answers."""
     try:
         return Control(directory).show()
     except VgpumgrError:
@@ -254,7 +261,7 @@ def _shown(directory: Path) -> dict[str, Any] | None:
 
 
 def _tenants(shown: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
-    """Those that are not on their way out."""
+    """Return the tenants that are not leaving."""
     return {} if shown is None else {str(each["name"]): each for each in shown["tenants"] if not each["leaving"]}
 
 

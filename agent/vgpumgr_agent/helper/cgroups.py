@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cgroup for each executor where systemd makes none: vgpumgr/TENANT/UUID in the unified hierarchy.
+"""A cgroup for each executor where systemd does not make one: vgpumgr/TENANT/UUID in the unified hierarchy.
 
-Processor time and memory of an executor are then its tenant's. A controller that is missing is left out: without the
-unified hierarchy an executor has no cgroup of its own.
+An executor's processor time and memory are then charged to its tenant. A missing controller is skipped. Without the
+unified hierarchy an executor has no separate cgroup.
 """
 
 import logging
@@ -23,7 +23,7 @@ _EMPTY_WITHIN_S, _EMPTY_PAUSE_S = 2.0, 0.01
 
 
 def make(mount: Path, launch: Launch) -> Path | None:
-    """Return a new cgroup with the limits of an executor, None if there can be none."""
+    """Return a new cgroup with an executor's limits, or None if it cannot be created."""
     if not (mount / "cgroup.controllers").exists():
         return None
     path = mount / _TOP / launch.tenant / launch.uuid
@@ -44,7 +44,7 @@ def make(mount: Path, launch: Launch) -> Path | None:
 
 
 def remove(mount: Path, uuid: str) -> None:
-    """Kill what is left in the cgroups of an executor, and remove them and their tenant's if that is empty."""
+    """Kill all processes in an executor's cgroups, and remove these, and the tenant's cgroup if that is empty."""
     for path in (mount / _TOP).glob(f"*/{uuid}"):
         _write(path / "cgroup.kill", "1")
         deadline = time.monotonic() + _EMPTY_WITHIN_S
@@ -52,12 +52,12 @@ def remove(mount: Path, uuid: str) -> None:
             time.sleep(_EMPTY_PAUSE_S)
         if path.exists():
             log.warning("cgroup %s is not empty and stays", path)
-        with suppress(OSError):  # other slices of the tenant have executors
+        with suppress(OSError):  # the tenant's other slices have executors
             path.parent.rmdir()
 
 
 def _remove_all(path: Path) -> bool:
-    """Whether a cgroup and those below it are gone."""
+    """Remove a cgroup and its children. Return whether all are gone."""
     try:
         for below in [entry for entry in path.iterdir() if entry.is_dir()]:
             _remove_all(below)

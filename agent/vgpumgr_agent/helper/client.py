@@ -18,15 +18,15 @@ _RETRY_S = 0.2
 
 @dataclass(frozen=True)
 class HelperClient:
-    """Where the helper listens. Threads may share it."""
+    """The helper's address. Threads may share it."""
 
     path: Path = Path(SOCKET_PATH)
 
     def call(self, operation: str, *, timeout_s: float = 10.0, retry: bool = False, **members: Any) -> dict[str, Any]:
-        """Ask for an operation; return the members of the answer.
+        """Request an operation. Return the members of the answer.
 
-        `retry`: ask again until the time is over if the helper is away or dies meanwhile: operations may be repeated.
-        Refused, UnavailableError.
+        `retry`: if the helper is away or dies, repeat the request until the time is over. Operations may be repeated.
+        Raises Refused, UnavailableError.
         """
         deadline = time.monotonic() + timeout_s
         line = encode({"v": VERSION, "op": operation, **members})
@@ -49,7 +49,7 @@ class HelperClient:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:
             connection.settimeout(max(deadline - time.monotonic(), 0.01))
             connection.connect(str(self.path))
-            with contextlib.suppress(ConnectionError):  # a refusal may come before the request was read
+            with contextlib.suppress(ConnectionError):  # the helper may refuse before it has read the request
                 connection.sendall(line)
             answer = receive_line(connection, limit=ANSWER_BYTES_MAX, deadline=deadline)
         try:

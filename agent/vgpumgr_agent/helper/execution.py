@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which slices have executors, and with what root's settings have them started."""
+"""Which slices have executors, and with which of root's settings they are started."""
 
 import logging
 from typing import Any
@@ -20,20 +20,20 @@ READY_S = 5.0
 
 
 class Execution:
-    """Executors of the slices of GPUs whose engine lends. Callers serialise what concerns one slice."""
+    """Executors of slices on GPUs whose engine lends. Callers serialise calls for the same slice."""
 
     def __init__(self, sysfs: Sysfs, executors: Executors) -> None:
         self._sysfs = sysfs
         self._executors = executors
 
     def require_adoptable(self, gpu: str) -> None:
-        """Refuse a GPU that no file which root alone may write has adopted. Refused."""
+        """Require that root's settings name a driver for a GPU, which permits its adoption. Raises Refused."""
         if not self._settings().of(gpu).driver:
             where = self._sysfs.paths.agent_settings
             raise Refused(Code.GPU_UNLISTED, f"GPU {gpu} has no driver in {where}")
 
     def set_engine(self, gpu: str) -> None:
-        """Give a GPU the engine that is set for it, if one is. Refused; VgpumgrError."""
+        """Set a GPU's configured engine, if one is configured. Raises Refused, VgpumgrError."""
         wanted = self._settings().of(gpu).engine
         if not wanted or (present := self._sysfs.read_gpu(gpu, "engine")) == wanted:
             return
@@ -48,10 +48,10 @@ class Execution:
         log.info("GPU %s: engine %s instead of %s", gpu, wanted, present)
 
     def start(self, record: Record, *, gpu: str, tenant: str, wait: bool) -> bool:
-        """Have a slice's executor run if its GPU lends; whether one was started. `gpu`, `tenant`: as the kernel says.
+        """Start a slice's executor if its GPU lends. Return whether one was started. `gpu`, `tenant`: from the kernel.
 
-        The limits are root's for the GPU, or those that the slice asks for where they are lower. `wait`: until it is
-        ready. Refused, after which there is none.
+        The limits are root's for the GPU, or the slice's if these are lower. `wait`: wait until the executor is ready.
+        Raises Refused, and then no executor runs.
         """
         if self._sysfs.read_gpu(gpu, "engine") != LENDING:
             return False
@@ -78,7 +78,7 @@ class Execution:
         return started
 
     def stop(self, uuid: str) -> None:
-        """End a slice's executor, if it has one. Refused."""
+        """Stop a slice's executor, if it has one. Raises Refused."""
         try:
             self._executors.stop(uuid)
         except (ExecutorFailedError, OSError) as error:

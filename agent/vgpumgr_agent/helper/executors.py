@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The executors of slices: the interface by which the helper starts, watches and ends them.
+"""The executors of slices: the interface through which the helper starts, watches and stops them.
 
-An executor lives until it is stopped, whatever becomes of the helper and the agent: `Units` hands it to systemd, and
-`Processes` starts it in a session and a cgroup of its own. Both find what an earlier helper has started.
+An executor runs until it is stopped, even if the helper or the agent ends. `Units` hands it to systemd, and `Processes`
+starts it in its own session and cgroup. Both find the executors that an earlier helper started.
 """
 
 import re
@@ -25,7 +25,7 @@ _REASON_CHARACTERS = 200
 
 
 class State(StrEnum):
-    """`starting`: it is not ready yet; `failed`: it has ended, or was not ready in time."""
+    """`starting`: not ready yet; `failed`: it has ended, or did not become ready in time."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -34,7 +34,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What is started for a slice of a tenant."""
+    """The parameters to start an executor for a slice."""
 
     uuid: str
     tenant: str
@@ -47,10 +47,10 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """An executor. `pid`: 0 for none. `reason`: why it failed, one line.
+    """An executor. `pid`: 0 for none. `reason`: its failure in one line.
 
-    `memory_used_bytes`, `memory_bytes`: accelerator memory that it has, and may have, by its own account; 0 before it
-    says so.
+    `memory_used_bytes`, `memory_bytes`: its accelerator memory and the limit, as it accounts for them; 0 before it has
+    reported any.
     """
 
     uuid: str
@@ -66,24 +66,24 @@ class ExecutorFailedError(Exception):
 
 
 class Executors(Protocol):
-    """One way to run executors. Callers serialise what concerns one slice; `all` may come at any time."""
+    """A way to run executors. Callers serialise calls for the same slice. `all` may be called at any time."""
 
     def start(self, launch: Launch, *, wait_s: float) -> bool:
-        """Have this run, instead of what runs otherwise for the slice; False if it does already.
+        """Run this executor in place of any other of the slice. Return False if it runs already.
 
-        `wait_s`: for how long to wait until it is ready; 0 not to wait. One that is not ready by then is stopped.
+        `wait_s`: how long to wait until it is ready, or 0. One that is not ready by then is stopped. Raises
         ExecutorFailedError.
         """
 
     def stop(self, uuid: str) -> None:
-        """End a slice's executor with all it has started, and leave nothing of it. ExecutorFailedError."""
+        """Stop a slice's executor and all its processes, and remove every trace of it. Raises ExecutorFailedError."""
 
     def all(self) -> list[Found]:
-        """Return every executor that was started and not stopped, by UUID."""
+        """Return every executor that was started and not stopped."""
 
 
 def why(*, status: str, exited: int | None = None, killed: int | None = None) -> str:
-    """Return why an executor failed: in its own words, else by how it ended. `exited`, `killed`: status, or signal."""
+    """Return why an executor failed: its own report, or how it ended. `exited`: exit status; `killed`: signal."""
     if status and not status.startswith(SERVING):
         return " ".join(status.split())[:_REASON_CHARACTERS]
     if killed is not None:
@@ -92,7 +92,7 @@ def why(*, status: str, exited: int | None = None, killed: int | None = None) ->
 
 
 def running(uuid: str, *, pid: int, status: str) -> Found:
-    """Return an executor that runs and has this status, which may be empty."""
+    """Return a running executor with this status text, which may be empty."""
     said = _MEMORY.search(status) if status.startswith(SERVING) else None
     used_bytes, bytes_ = (int(said[1]), int(said[2])) if said is not None else (0, 0)
     return Found(uuid=uuid, state=State.RUNNING, pid=pid, memory_used_bytes=used_bytes, memory_bytes=bytes_)

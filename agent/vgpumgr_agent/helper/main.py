@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``vgpumgr-helper``: serves the agent; ``vgpumgr-helper adopt UUID`` takes a slice that somebody else made."""
+"""``vgpumgr-helper`` serves the agent; ``vgpumgr-helper adopt UUID`` records a slice that somebody else made."""
 
 import argparse
 import logging
@@ -74,12 +74,12 @@ def _serve(path: Path, directory: Path, user: str) -> None:
 
 
 def _executors() -> Executors:
-    """Whoever runs services on this host runs executors, too: sd_booted(3)."""
+    """Return the way to run executors: systemd if it is running on this host (see sd_booted(3)), else processes."""
     return Units() if UNITS_DIRECTORY.is_dir() else Processes()
 
 
 def make_brokers(sysfs: Sysfs) -> Brokers:
-    """Return the brokers of this host, run as executors are."""
+    """Return the brokers of this host. They run in the same way as executors."""
     services: broker_services.Service = (
         broker_services.Units() if UNITS_DIRECTORY.is_dir() else broker_services.Processes()
     )

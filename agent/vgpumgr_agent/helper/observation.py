@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything the kernel and our records say about this host, as one answer."""
+"""Collects the state of this host from the kernel and our records into one answer."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -66,7 +66,7 @@ _SLICE = (
 
 
 class Readable(Protocol):
-    """The lists of `vgpumgr.control.netlink.Control`."""
+    """The listing methods of `vgpumgr.control.netlink.Control`."""
 
     def gpus(self) -> list[Gpu]: ...
     def tenants(self, gpu: str | None = None) -> list[Tenant]: ...
@@ -82,10 +82,10 @@ def observe(
     executors: Callable[[], Sequence[dict[str, Any]]],
     brokers: Callable[[], Sequence[dict[str, Any]]],
 ) -> dict[str, Any]:
-    """Return boot id, machine, GPUs, groups, slices, records, executors, brokers. VgpumgrError.
+    """Return boot id, machine, GPUs, groups, slices, records, executors, brokers. Raises VgpumgrError.
 
-    Permits are read before the kernel's list of slices: a permit that has gone by then has expired, or its slice is
-    seen open. Executors are read last: the slice of one may have been made meanwhile.
+    Permits are read before the kernel's list of slices: if a permit is gone by then, it has expired, or its slice is
+    seen open. Executors are read last, because a slice and its executor may be created meanwhile.
     """
     permits: dict[str, int] = {}
     types: dict[str, str] = {}
@@ -94,7 +94,7 @@ def observe(
             try:
                 permits[uuid] = sysfs.permit_s(uuid)
                 types[uuid] = sysfs.slice_type(uuid)
-            except NotFoundError:  # went meanwhile
+            except NotFoundError:  # the slice has gone meanwhile
                 permits.pop(uuid, None)
     answer: dict[str, Any] = {
         "boot_id": sysfs.boot_id(),
@@ -116,7 +116,7 @@ def observe(
 
 
 def observe_without_module(sysfs: Sysfs, *, brokers: Callable[[], Sequence[dict[str, Any]]]) -> dict[str, Any]:
-    """Return the same of a host whose GPUs are all for processes: without our module there is no device."""
+    """Return the same answer for a host without our module, whose GPUs are all for processes: it has no devices."""
     nothing: dict[str, Any] = dict.fromkeys(("gpus", "groups", "slices", "records", "removing", "executors"), ())
     return {"boot_id": sysfs.boot_id(), "machine": sysfs.machine(), **nothing, "brokers": brokers()}
 
@@ -136,14 +136,14 @@ def _gpu(sysfs: Sysfs, gpu: Gpu) -> dict[str, Any]:
 def _types(sysfs: Sysfs, gpu: str) -> list[MdevType]:
     try:
         return sysfs.types(gpu)
-    except UnknownGpuError:  # it is just coming or going
+    except UnknownGpuError:  # the GPU is being bound or unbound
         return []
 
 
 def _serial(sysfs: Sysfs, gpu: str) -> str:
     try:
         return sysfs.read_gpu(gpu, "serial")
-    except NotFoundError:  # the module is of before, or has just lost the GPU
+    except NotFoundError:  # the module is an older one, or has just lost the GPU
         return ""
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the helper does, step by step. Every operation may be repeated, and may be cut off between any two steps.
+"""The helper's operations, step by step. Each may be repeated, and may be interrupted between any two steps.
 
-The order of steps is what makes a crash harmless: a slice is recorded before it is made and forgotten after it is
-gone, and it is permitted last, when everything else about it is in place.
+The order of the steps makes a crash harmless. A slice is recorded before it is created, and forgotten after it is gone.
+It is permitted last, when everything else about it is in place.
 """
 
 import errno
@@ -47,7 +47,7 @@ _OURS_TO_MEND = SETTINGS | {Trouble.UNADOPTED}
 
 
 class NetlinkControl(Protocol):
-    """What is used of `vgpumgr.control.netlink.Control`."""
+    """The part of `vgpumgr.control.netlink.Control` that is used here."""
 
     def adopt_gpu(self, name: str, *, attach: str | None = None) -> None: ...
     def gpus(self) -> list[Gpu]: ...
@@ -84,7 +84,7 @@ class NetlinkControl(Protocol):
 
 
 class Operations:
-    """The helper's operations. Threads may share it: those about one slice or one group wait for each other."""
+    """The helper's operations. Threads may share it: operations on the same slice or group are serialised."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Operations:
         executors: Executors,
         brokers: Brokers,
     ) -> None:
-        """`open_control`: makes a client of the module that is loaded now; it is closed after each operation."""
+        """`open_control`: opens a client of the loaded module. It is closed after each operation."""
         self._sysfs = sysfs
         self._open_control = open_control
         self._records = records
@@ -107,13 +107,13 @@ class Operations:
         self._users: Counter[str] = Counter()
 
     def run(self, operation: str, members: dict[str, Any]) -> dict[str, Any]:
-        """Do an operation whose members were checked by `request.parse`; return the members of the answer.
+        """Run an operation whose members `request.parse` has checked. Return the members of the answer.
 
-        Refused, VgpumgrError, OSError.
+        Raises Refused, VgpumgrError, OSError.
         """
-        if operation == "bind":  # which loads the module, if need be
+        if operation == "bind":  # may have to load the module first
             return self._bind(**members)
-        if operation == "admit":  # and dismiss: of GPUs in which the module has no part
+        if operation == "admit":  # these GPUs, like those of dismiss, are not the module's
             return self._brokers.admit(**members)
         if operation == "dismiss":
             return self._brokers.dismiss(**members)
@@ -136,12 +136,13 @@ class Operations:
     # ---- GPUs
 
     def _bind(self, *, gpu: str) -> dict[str, Any]:
-        """Have a GPU of the configuration shared, with its engine, and closed to VMs without a permit.
+        """Share a GPU of the configuration: bind it, set its engine, and close it to VMs without a permit.
 
-        Udev's rule binds it to the module; one that its vendor's driver keeps is adopted, and never taken from there.
+        A udev rule binds the GPU to the module. A GPU that stays with its vendor's driver is adopted, and never taken
+        from that driver.
 
-        What needs more than this process may do (loading a module, looking for a driver) is udev's to do. It may take
-        longer than is waited for here; the caller looks again.
+        Udev does the steps that this process has no privileges for, such as loading a module or a driver. They may take
+        longer than the wait here, so the caller looks again.
         """
         with self._locked(gpu):
             if gpu not in listed(self._sysfs.paths) and gpu not in adoptable(self._sysfs.paths):
@@ -163,14 +164,14 @@ class Operations:
                 self._adopt_gpu(gpu)
                 found = trouble(self._sysfs, gpu)
             if found is not None and found.code in SETTINGS:
-                # VMs have no way in before it has its engine, which cannot change once they are there.
+                # The engine cannot change once VMs use the GPU, so set it before they may enter.
                 self._execution.set_engine(gpu)
                 self._require_permits(gpu)
                 found = None
             return {"changed": found is None}
 
     def _adopt_gpu(self, gpu: str) -> None:
-        """Closed to VMs without a permit from the first moment. VgpumgrError as the kernel says."""
+        """Adopt a GPU, closed to VMs without a permit from the first moment. Raises VgpumgrError from the kernel."""
         self._execution.require_adoptable(gpu)
         control = self._open_control()
         try:
@@ -197,16 +198,16 @@ class Operations:
     ) -> dict[str, Any]:
         self._known(gpu)
         with self._locked(f"{gpu} {tenant}"):
-            with suppress(Refused):  # shares of VMs that run count whatever the settings say
+            with suppress(Refused):  # shares of running VMs are applied even if the settings are invalid
                 self._execution.set_engine(gpu)
             self._require_permits(gpu)
             faults.point("configure.attached")
-            # A full bucket earns nothing while its group waits for its turn: one timeslice of burst costs a busy group
-            # a few percent of its cap, two do not.
+            # A full bucket earns nothing while its group waits for its turn. With a burst of one timeslice a busy group
+            # loses a few percent of its cap, with two it loses nothing.
             burst = {"burst_us": 2 * timeslice_us if cap_us else 0}
             wanted: dict[str, Any] = {"weight": weight, "timeslice_us": timeslice_us, "mode": mode, "band": band}
             wanted |= {**_cap(cap_us, cap_period_us), **burst}
-            if band == "latency":  # the other one takes it back
+            if band == "latency":  # the fair band withdraws the reservation
                 wanted |= {"reserve_us": reserve_us, "reserve_period_us": reserve_period_us}
             try:
                 now = control.tenant(gpu, tenant)
@@ -275,14 +276,14 @@ class Operations:
             raise Refused(Code.PERMIT_REFUSED, f"the kernel does not permit a VM to open the slice: {error}") from error
 
     def _unmake(self, uuid: str) -> None:
-        """Remove what was just made. If that fails it stays ours, and the reason for undoing matters more."""
+        """Remove a slice that was just created. If that fails it stays ours. The original error is the one reported."""
         try:
             self._remove_now(uuid)
         except (RefusedError, Refused, OSError) as error:
             log.warning("slice %s: not undone: %s", uuid, error)
 
     def _usable(self, control: NetlinkControl, wanted: Record) -> bool:
-        """Whether the slice is there already; refuses one that is not ours, in use, or made otherwise."""
+        """Return whether the slice exists. Refuse one that is not ours, is in use, or has another GPU or type."""
         if self._removals.running(wanted.uuid):
             raise Refused(Code.SLICE_REMOVING, f"slice {wanted.uuid} is being removed; try again")
         if not self._sysfs.exists(wanted.uuid):
@@ -309,7 +310,7 @@ class Operations:
             return {}
 
     def _renew(self, control: NetlinkControl, *, uuid: str) -> dict[str, Any]:  # noqa: ARG002 - see run
-        """Let the permit of a VM that is still starting last longer. Whoever asks is not believed: QEMU has to live."""
+        """Extend the permit of a starting VM. The caller is not trusted: the VM's QEMU must be running."""
         with self._locked(uuid):
             record = self._recorded(uuid)
             starting = record.vm_uuid and is_starting(
@@ -319,7 +320,7 @@ class Operations:
                 return {"renewed": False}
             try:
                 self._sysfs.renew(uuid)
-            except (NotFoundError, InvalidFieldError):  # it was used a moment ago, or the module is of before
+            except (NotFoundError, InvalidFieldError):  # the permit was just used, or the module is older
                 return {"renewed": False}
             faults.point("renew.renewed")
             return {"renewed": True}
@@ -346,12 +347,12 @@ class Operations:
         return {"state": "absent" if self._removals.wait(uuid, _REMOVE_WAIT_S) else "pending"}
 
     def _close(self, control: NetlinkControl, uuid: str, *, vm_gone: bool, withdraw: bool) -> None:
-        """See to it that nobody has the slice open, or will."""
+        """Ensure that no VM has the slice open or can open it."""
         if not (withdraw or vm_gone) and self._sysfs.permit_s(uuid):
             raise Refused(Code.SLICE_PERMITTED, f"slice {uuid} is about to be opened")
-        # Read after the permit is gone: an opening that used it is seen here.
+        # Look after the permit is gone: if it was used, the slice is seen open here.
         self._sysfs.withdraw(uuid)
-        # The kernel may be a moment behind libvirt in letting go of a VM that is gone.
+        # The kernel may release a VM that is gone a moment after libvirt does.
         deadline = time.monotonic() + (_CLOSE_WAIT_S if vm_gone else 0)
         while control.slice(uuid).open:
             if time.monotonic() >= deadline:
@@ -363,7 +364,7 @@ class Operations:
         faults.point("remove.stopped")
         try:
             self._sysfs.remove(uuid)
-        except RefusedError:  # mdev says EAGAIN or ENODEV to the slower of two removals
+        except RefusedError:  # mdev returns EAGAIN or ENODEV to the slower of two removals
             if self._sysfs.exists(uuid):
                 raise
         faults.point("remove.removed")
@@ -391,7 +392,7 @@ class Operations:
     # ---- executors
 
     def _execute(self, control: NetlinkControl, *, uuid: str) -> dict[str, Any]:
-        """Start the executor of a slice of ours that has lost its own; whoever asks looks what becomes of it."""
+        """Start the executor of one of our slices that has lost it. The caller checks later whether it runs."""
         with self._locked(uuid):
             record = self._recorded(uuid)
             if self._removals.running(uuid):
@@ -400,7 +401,7 @@ class Operations:
             return {"started": self._execution.start(record, gpu=found.gpu, tenant=found.tenant, wait=False)}
 
     def _halt(self, control: NetlinkControl, *, uuid: str) -> dict[str, Any]:  # noqa: ARG002 - see run
-        """End the executor of a slice that is gone."""
+        """Stop the executor of a slice that is gone."""
         with self._locked(uuid):
             if self._sysfs.exists(uuid):
                 raise Refused(Code.EXECUTOR_NEEDED, f"slice {uuid} is there, and keeps its executor")
@@ -437,7 +438,7 @@ class Operations:
 
     @contextmanager
     def _locked(self, subject: str) -> Iterator[None]:
-        """Keep others from the same slice or group; give up after a while, so that nothing piles up."""
+        """Lock a slice or group. Give up after a while, so that requests do not pile up."""
         with self._guard:
             lock = self._locks.setdefault(subject, threading.Lock())
             self._users[subject] += 1
@@ -458,5 +459,5 @@ class Operations:
 
 
 def _cap(cap_us: int, cap_period_us: int) -> dict[str, int]:
-    """Without a cap the kernel keeps the last period, which means nothing."""
+    """Return the cap's members. Without a cap the period has no meaning, so it is left out."""
     return {"cap_us": cap_us, "cap_period_us": cap_period_us} if cap_us else {"cap_us": 0}

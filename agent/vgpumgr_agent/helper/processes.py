@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executors as processes of their own, where systemd does not run.
+"""Executors as plain processes, where systemd does not run.
 
-Each has a directory below /run with what it was started as, its process number, and a mark once it is ready. The next
-helper finds it by these. A number may have become another process's, so it counts only with the right command line.
+Each has a directory below /run with its launch parameters, its pid, and a mark once it is ready. The next helper finds
+the executor by these. Pids are reused, so a pid counts only if the command line matches.
 """
 
 import json
@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 DIRECTORY = Path("/run/vgpumgr-executors")
 _LOOK_S = 0.05
 _END_S = 8.0
-# Its number is on disk before it is an executor, and it is in its cgroup before it starts anything.
+# The shell writes its pid to disk, and joins its cgroup, before it becomes the executor.
 _START = 'set -e; [ -z "$2" ] || echo $$ >"$2/cgroup.procs"; echo $$ >"$1"; shift 2; exec "$@"'
 
 
 @dataclass
 class _Started:
-    """An executor that this helper has started. `told`: where it says how it is; `status`: what it said last."""
+    """An executor that this helper has started. `told`: its notify socket; `status`: its last status text."""
 
     process: subprocess.Popen[bytes]
     told: socket.socket
@@ -45,7 +45,7 @@ class Processes:
     """`Executors` without systemd."""
 
     def __init__(self, directory: Path = DIRECTORY, *, cgroup_mount: Path = cgroups.MOUNT) -> None:
-        """`directory`: the next boot forgets it; only root may look into it."""
+        """`directory`: deleted at the next boot; only root may read it."""
         self._directory = directory
         self._cgroup_mount = cgroup_mount
         self._started: dict[str, _Started] = {}
@@ -83,7 +83,7 @@ class Processes:
         faults.point("execute.launched")
 
     def _wait(self, uuid: str, wait_s: float) -> None:
-        """Wait until an executor is ready; else stop it."""
+        """Wait until an executor is ready, or stop it."""
         deadline = time.monotonic() + wait_s
         while (found := self._found(uuid)).state is State.STARTING and time.monotonic() < deadline:
             started = self._started.get(uuid)
@@ -101,7 +101,7 @@ class Processes:
         started = self._started.pop(uuid, None)
         if started is not None:
             started.told.close()
-            started.process.kill()  # nothing, if it has ended or was not the executor yet
+            started.process.kill()  # for a shell that is not the executor yet; an ended process ignores it
             started.process.wait()
         cgroups.remove(self._cgroup_mount, uuid)
         with suppress(FileNotFoundError):
@@ -125,7 +125,7 @@ class Processes:
         if started is None and pid is None:
             return Found(uuid=uuid, state=State.FAILED, reason=why(status=""))
         if ready:
-            said = started.status if started is not None else ""  # of one that an earlier helper started, nobody hears
+            said = started.status if started is not None else ""  # nobody listens to an executor of an earlier helper
             return running(uuid, pid=pid or 0, status=said)
         if started is None:
             return Found(uuid=uuid, state=State.FAILED, reason="the helper ended before it was ready")
@@ -135,12 +135,12 @@ class Processes:
 
 
 def _hear(started: _Started, mark: Path) -> bool:
-    """Take in what an executor has said; whether it has become ready, of which the mark is left."""
+    """Read an executor's notifications. Return whether it has become ready, and leave the mark if so."""
     ready = False
     while True:
         try:
             lines = started.told.recv(4096).decode(errors="replace").splitlines()
-        except OSError:  # nothing more, or it was stopped meanwhile
+        except OSError:  # no more notifications, or the executor was stopped meanwhile
             return ready
         for line in lines:
             if line.startswith("STATUS="):
@@ -152,7 +152,7 @@ def _hear(started: _Started, mark: Path) -> bool:
 
 
 def _pid(directory: Path, uuid: str) -> int | None:
-    """Return the number of an executor that lives."""
+    """Return the pid of a live executor."""
     try:
         pid = int(_read(directory / "pid"))
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -162,7 +162,7 @@ def _pid(directory: Path, uuid: str) -> int | None:
 
 
 def _end(pid: int) -> None:
-    """End a process, which ends what it has started; at last by force, which does so too."""
+    """Terminate a process, and kill it if that takes too long. Either way its children end with it."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:

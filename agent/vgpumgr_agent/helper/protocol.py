@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How agent and helper talk: one JSON object and a newline each way, one exchange per connection (`line_socket`).
+"""The protocol of agent and helper: one JSON line each way, one exchange per connection (`line_socket`).
 
 A request is ``{"v": 1, "op": OP, ...}``, the answer ``{"ok": true, ...}`` or
 ``{"ok": false, "code": CODE, "reason": TEXT}``. Codes are the frozen ones of `vgpumgr.errors` and those below.
@@ -14,7 +14,7 @@ SOCKET_PATH = "/run/vgpumgr/helper.sock"
 
 
 class Code(StrEnum):
-    """What the helper refuses on its own account."""
+    """Codes of the helper's own refusals."""
 
     REQUEST_INVALID = "request.invalid"
     REQUEST_TOO_LARGE = "request.too_large"

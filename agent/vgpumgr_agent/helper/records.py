@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which slices are ours: one file each below /var/lib/vgpumgr/slices, written before the device is made.
+"""Which slices are ours: one file each below /var/lib/vgpumgr/slices, written before the device is created.
 
-That a file is there is what counts: nothing else is ever changed or removed. Its content says what the slice was made
-for and may be lost. Callers serialise changes of one slice.
+The existence of the file is what counts: a slice without one is never changed or removed. Its content says what the
+slice was created for, and may be lost. Callers serialise changes of one slice.
 """
 
 import json
@@ -23,9 +23,9 @@ _SUFFIX = ".json"
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A slice of ours. All but `uuid` may be "": lost, or not known when it was adopted.
+    """A slice of ours. Every member except `uuid` may be "": the content was lost, or unknown at adoption.
 
-    `*_max*`: what the slice asks for as limits of its executor, 0 for nothing.
+    `*_max*`: limits that the slice requests for its executor, 0 for none.
     """
 
     uuid: str
@@ -40,16 +40,16 @@ class Record:
 
 @dataclass(frozen=True)
 class Records:
-    """The files of one directory, which only root may read."""
+    """The records in one directory, which only root may read."""
 
     directory: Path = DIRECTORY
 
     def make_directory(self) -> None:
-        """Create the directory. OSError."""
+        """Create the directory. Raises OSError."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def get(self, uuid: str) -> Record | None:
-        """Return a slice's record, None if it is not ours."""
+        """Return a slice's record, or None if it is not ours."""
         try:
             text = self._path(uuid).read_text()
         except FileNotFoundError:
@@ -57,14 +57,14 @@ class Records:
         return _parse(uuid, text)
 
     def saved_s(self, uuid: str) -> float:
-        """Return when a record was written, by the wall clock; infinite if there is none."""
+        """Return when a record was written, by the wall clock, or infinity without one."""
         try:
             return self._path(uuid).stat().st_mtime
         except FileNotFoundError:
             return math.inf
 
     def all(self) -> list[Record]:
-        """Return all records, by UUID."""
+        """Return all records."""
         found = []
         for path in sorted(self.directory.glob(f"*{_SUFFIX}")):
             try:
@@ -77,14 +77,14 @@ class Records:
         return found
 
     def save(self, record: Record) -> None:
-        """Write a record; it is on disk when this returns. Refused."""
+        """Write a record. It is on disk when this returns. Raises Refused."""
         if self.get(record.uuid) == record:
             return
         with self._writing():
             write_durably(self._path(record.uuid), json.dumps({"v": 1, **asdict(record)}) + "\n")
 
     def delete(self, uuid: str) -> None:
-        """Forget a slice, if it is ours. Refused."""
+        """Delete a slice's record, if there is one. Raises Refused."""
         with self._writing():
             remove_durably(self._path(uuid))
 

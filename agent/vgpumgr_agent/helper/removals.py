@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removing devices: the kernel may make the writer wait until a VM has let go, so a thread writes."""
+"""Removes devices in threads, because the kernel may block the removal until a VM has closed the device."""
 
 import logging
 import threading
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class Removals:
-    """One thread per slice that is being removed. Threads may share it."""
+    """One thread per slice that is being removed. Threads may share the object."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -20,7 +20,7 @@ class Removals:
         self._failed: dict[str, Exception] = {}
 
     def running(self, uuid: str) -> bool:
-        """Whether a slice is being removed."""
+        """Return whether a slice is being removed."""
         with self._guard:
             return uuid in self._running
 
@@ -30,7 +30,7 @@ class Removals:
             return sorted(self._running)
 
     def start(self, uuid: str, remove: Callable[[], None]) -> None:
-        """Remove a slice in the background, unless that goes on already. Refused if no thread is left."""
+        """Remove a slice in the background, unless a removal is running. Raises Refused if no thread can start."""
         with self._guard:
             if uuid in self._running:
                 return
@@ -39,10 +39,10 @@ class Removals:
                 thread.start()
             except RuntimeError as error:
                 raise Refused(Code.HELPER_BUSY, f"no thread to remove slice {uuid}; try again") from error
-            self._running[uuid] = thread  # it cannot have ended: that takes the guard
+            self._running[uuid] = thread  # the thread cannot have ended: it needs the guard for that
 
     def wait(self, uuid: str, timeout_s: float) -> bool:
-        """Whether a removal ends in time. Raises what it failed with, once."""
+        """Return whether a removal ends in time. If it failed, raise its error, once."""
         with self._guard:
             thread = self._running.get(uuid)
         if thread is not None:

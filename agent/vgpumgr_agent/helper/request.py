@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the helper accepts: every member of every operation, with its syntax and range.
+"""The helper's requests: every member of every operation, with its syntax and range.
 
-The ranges are the kernel's. Unknown members are refused, so that a newer agent
-never believes that an older helper did what it did not understand.
+The ranges are the kernel's. Unknown members are refused. Otherwise a newer agent could believe that an older helper
+obeyed a member that it ignored.
 """
 
 import json
@@ -89,7 +89,7 @@ ROOT_ONLY = ("adopt",)
 
 
 def parse(line: bytes) -> tuple[str, dict[str, Any]]:
-    """Return the operation and its members, checked. Refused with request.invalid."""
+    """Return the operation and its checked members. Raises Refused with request.invalid."""
     try:
         request = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The helper's socket: who may speak, how much, for how long. `line_socket` serves it."""
+"""The helper's socket: its permitted users, sizes and time limits. `line_socket` serves it."""
 
 import logging
 import socket
@@ -24,7 +24,7 @@ Run = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
 class Server:
-    """Answers on a Unix socket until closed."""
+    """Answers on a Unix socket until it is closed."""
 
     def __init__(
         self,
@@ -36,11 +36,11 @@ class Server:
         root_uid: int = 0,
         deadline_s: float = 5.0,
     ) -> None:
-        """Listen. `uids`: who may speak; `gid`: group of the socket file; `deadline_s`: for a request to arrive.
+        """Listen. `uids`: permitted users; `gid`: group of the socket file; `deadline_s`: time limit to send a request.
 
-        `root_uid`: the one who may ask for `request.ROOT_ONLY`.
+        `root_uid`: the user who may request `request.ROOT_ONLY`.
 
-        OSError; SocketTakenError if another helper listens there.
+        Raises OSError; SocketTakenError if another helper listens there.
         """
         self._run = run
         self._uids = frozenset(uids)
@@ -61,7 +61,7 @@ class Server:
         self._server.run()
 
     def close(self) -> None:
-        """Stop listening; what was begun goes on."""
+        """Stop listening. Requests in progress finish."""
         self._server.close()
         self._listener.close()
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executors as units of systemd: instances of vgpumgr-executor@.service in the slice of their tenant.
+"""Executors as systemd units: instances of vgpumgr-executor@.service in their tenant's systemd slice.
 
-What differs between them is in a drop-in below /run. It is written before a unit starts and removed after it was
-stopped, so the drop-ins are the list of our executors. systemd reads a unit that it has not loaded yet from these
-files; `reset-failed` lets it forget one that has ended.
+Each instance's own settings are in a drop-in below /run. The drop-in is written before the unit starts and removed
+after it was stopped, so the drop-ins are the list of our executors. systemd reads the drop-in when it loads the unit.
+`reset-failed` makes it unload a unit that has failed.
 """
 
 import logging
@@ -29,7 +29,7 @@ Systemctl = Callable[[Sequence[str], float], str]
 
 
 def systemctl(arguments: Sequence[str], timeout_s: float) -> str:
-    """Have systemd do something. ExecutorFailedError."""
+    """Run a systemctl command. Raises ExecutorFailedError."""
     command = ["systemctl", "--no-ask-password", *arguments]
     try:
         done = subprocess.run(
@@ -49,7 +49,7 @@ class Units:
     """`Executors` under systemd."""
 
     def __init__(self, directory: Path = DIRECTORY, *, systemctl: Systemctl = systemctl) -> None:
-        """`directory`: of units that the next boot forgets."""
+        """`directory`: for units that the next boot deletes."""
         self._directory = directory
         self._systemctl = systemctl
 
@@ -85,7 +85,7 @@ class Units:
         self._systemctl(["stop", unit_of(uuid)], _STOP_S)
         try:
             self._systemctl(["reset-failed", unit_of(uuid)], _ASK_S)
-        except ExecutorFailedError as error:  # it is not loaded
+        except ExecutorFailedError as error:  # the unit is not loaded
             log.debug("%s: %s", unit_of(uuid), error)
         shutil.rmtree(directory)
 
@@ -114,13 +114,13 @@ def unit_of(uuid: str) -> str:
 
 
 def slice_of(tenant: str) -> str:
-    """Return the name of a tenant's unit of type slice. A plain hyphen would put it into another tenant's."""
+    """Return the systemd slice of a tenant. An unescaped hyphen would nest it in another tenant's."""
     escaped = tenant.replace("-", r"\x2d")
     return f"vgpumgr-{escaped}.slice"
 
 
 def drop_in(launch: Launch) -> str:
-    """Return what one executor differs in. The settings' paths need no quotes."""
+    """Return the drop-in of one executor. The paths in the settings need no quotes."""
     settings = launch.settings
     lines = [
         "[Service]",
