@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does what was planned. Each action may be late, repeated or refused: the next pass looks at what has become of it."""
+"""Carries out plans. An action may be late, repeated or refused: the next pass looks at its result."""
 
 import logging
 import threading
@@ -42,7 +42,7 @@ _GONE = (Code.SLICE_REMOVING, Code.RECORD_MISSING, NotFoundError.code)
 
 @dataclass
 class Outcome:
-    """What became of a plan. `done`: actions that changed something; `slices`: why one is not as it should be."""
+    """The result of a plan. `done`: number of actions that changed something; `slices`: why slices are not in order."""
 
     done: int = 0
     refusals: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Outcome:
 
 
 class Actions:
-    """Acts through one backend. `acting`: held during each action, so that no VM start comes in between."""
+    """Carries out actions through one backend. `acting`: held during each action, so that no VM starts in between."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Actions:
         self._acting = acting
 
     def run(self, actions: Sequence[Action]) -> Outcome:
-        """Do all that can be done. UnavailableError when nobody answers any more."""
+        """Carry out all actions that are possible. Raises UnavailableError once the backend no longer answers."""
         outcome = Outcome()
         for action in actions:
             self._try(action, outcome)
@@ -85,11 +85,11 @@ class Actions:
             if isinstance(action, StartExecutor) and error.code == Code.EXECUTOR_FAILED:
                 self._executions.failed(action.uuid, error.reason)
             if isinstance(action, AdmitProcesses) and error.code == Code.BROKER_REFUSED and len(action.claims) > 1:
-                for claim in action.claims:  # one of them keeps the others out
+                for claim in action.claims:  # one bad claim makes the broker refuse all of them
                     self._try(AdmitProcesses((claim,)), outcome)
                 return
             _note(outcome, action, error)
-        notify(watchdog=True)  # each may take seconds, and there may be many
+        notify(watchdog=True)  # each action may take seconds, and there may be many
 
     def _act(self, action: Action) -> bool:
         match action:
@@ -102,7 +102,8 @@ class Actions:
             case ForgetGroup(key):
                 if self._store.group(*key) is not None:
                     return False
-                # Its counters go with it. Nothing uses it now, and nothing may before it was seen to be gone.
+                # The group's counters are lost with it, so count them first. Nothing uses the group now, and nothing
+                # may use it before a look at the host has shown that it is gone.
                 self._meter.watch(self._backend.observe)
                 self._backend.forget_group(key)
                 self._meter.watch(self._backend.observe)
@@ -129,7 +130,7 @@ class Actions:
             case DismissProcesses(uuid, why):
                 if not self._still(uuid, why):
                     return False
-                # What it obtained last goes with it.
+                # The last counters of the place are lost with it.
                 self._meter.watch(self._backend.observe)
                 self._backend.dismiss(uuid)
                 log.info("claim %s: programs may not start any more: %s", uuid, why)
@@ -142,7 +143,7 @@ class Actions:
         return True
 
     def _still(self, uuid: UUID, why: Why) -> bool:
-        """Whether the reason holds, now that nobody else acts."""
+        """Return whether the reason still holds, now that the lock excludes other changes."""
         if why is Why.RELEASED:
             return uuid in self._released.all()
         if why is Why.ORPHAN:
@@ -153,7 +154,7 @@ class Actions:
 def _note(outcome: Outcome, action: Action, error: Refused) -> None:
     match action:
         case BindGpu(gpu):
-            if error.code not in tuple(Trouble):  # which are told as they are
+            if error.code not in tuple(Trouble):  # these are reported elsewhere, in their own words
                 outcome.refusals.append(f"GPU {gpu}: not bound: {error.reason}")
         case ConfigureGroup(group):
             outcome.refusals.append(f"tenant {group.tenant} on GPU {group.gpu}: {error.reason}")

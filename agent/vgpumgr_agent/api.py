@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent asks of the API."""
+"""The API's routes that the agent uses."""
 
 import contextlib
 import logging
@@ -36,11 +36,11 @@ AGAIN_S = (0.1,)
 
 
 class ApiAwayError(Exception):
-    """The API cannot be reached, or what answers is none. The text says what to do."""
+    """The API cannot be reached, or the answer is not the API's. The text says what to do."""
 
 
 class ApiRefusedError(Refused):
-    """The API said no. `code`: of `vgpumgr.wire.problem`; `retry_after_s`: 0 unless it asks for a pause."""
+    """The API refused. `code`: of `vgpumgr.wire.problem`; `retry_after_s`: the pause that it asks for, or 0."""
 
     def __init__(self, code: str, reason: str, *, retry_after_s: float = 0) -> None:
         self.retry_after_s = retry_after_s
@@ -48,47 +48,47 @@ class ApiRefusedError(Refused):
 
 
 class Api(Protocol):
-    """The API's routes for hosts. Everything raises ApiAwayError or ApiRefusedError; threads may share it."""
+    """The API's routes for hosts. Every method raises ApiAwayError or ApiRefusedError. Threads may share it."""
 
     def enroll(self, one_time_token: str, enroll: Enroll) -> Enrolled:
-        """Trade a one-time token for the host's own."""
+        """Exchange a one-time token for the host's own token."""
 
     @property
     def encrypted(self) -> bool:
-        """Whether a certificate can be shown to it: there is TLS."""
+        """Return whether the connection uses TLS, so that the agent can present a certificate."""
 
     def use(self, token: str | None, certificate_file: Path | None = None) -> None:
-        """Speak with this token, or with the certificate in this file, from now on."""
+        """From now on, authenticate with this token, or with the certificate in this file."""
 
     def heed_ca_file(self) -> None:
-        """Trust those from now on who vouch for the API by the file's present content."""
+        """From now on, trust the certificate authorities that the CA file names now."""
 
     def renew(self, host: UUID, csr: str) -> HostCertificate:
-        """Trade what we are known by for a certificate."""
+        """Exchange the present credentials for a certificate."""
 
     def desired(
         self, host: UUID, *, epoch: UUID | None = None, generation: int | None = None, wait_s: int = 0
     ) -> Desired | None:
-        """Return the desired state once it is another one, None if it is not for `wait_s`. Quick without `wait_s`."""
+        """Return the desired state once it has changed, or None if it does not within `wait_s`. Fast at 0."""
 
     def bind(self, host: UUID, slice_id: UUID, vm_uuid: UUID) -> int:
-        """Tie an unbound slice to a VM; return the claim's new generation. Quick."""
+        """Bind an unbound slice to a VM. Return the claim's new generation. Fast."""
 
     def report(self, host: UUID, report: Report) -> Reported:
-        """Say what this host has."""
+        """Report the state of this host."""
 
     def heartbeat(self, host: UUID, beat: Heartbeat) -> HeartbeatTaken:
-        """Say that this host lives, and has what it said in a report."""
+        """Report that this host is alive and that its last report still holds."""
 
     def meter(self, host: UUID, readings: Readings) -> Metered:
-        """Say what was used here."""
+        """Report this host's usage."""
 
 
 class HttpApi:
-    """An `Api` behind a URL."""
+    """An `Api` at a URL."""
 
     def __init__(self, url: str, ca_file: str | None = None) -> None:
-        """ApiAwayError for a URL or CA file that cannot be used, and for http:// beyond this machine."""
+        """Raises ApiAwayError for an unusable URL or CA file, and for http:// to another machine."""
         self._url = url
         self._ca_file = ca_file
         self._shown: tuple[str | None, Path | None] = (None, None)
@@ -98,22 +98,22 @@ class HttpApi:
             refuse_clear_text(url)
 
     def enroll(self, one_time_token: str, enroll: Enroll) -> Enrolled:
-        """Trade tokens, with a connection of its own."""
+        """Exchange tokens over a separate connection."""
         with _translated(), Client(self._url, one_time_token, self._ca_file) as client:
             return client.enroll(enroll)
 
     @property
     def encrypted(self) -> bool:
-        """Whether the URL says so."""
+        """Return whether the URL is https."""
         return self._url.startswith("https:")
 
     def use(self, token: str | None, certificate_file: Path | None = None) -> None:
-        """Open new connections; requests under way end on the old ones."""
+        """Open new connections. Requests in progress finish on the old ones."""
         self._shown = (token, certificate_file)
         self._connect()
 
     def heed_ca_file(self) -> None:
-        """Open new connections if the CA file is another one; if it cannot be used the old ones stay."""
+        """Open new connections if the CA file has changed. If it cannot be used, keep the old ones."""
         if self._ca_stamp() == self._trusted:
             return
         try:
@@ -144,36 +144,36 @@ class HttpApi:
         self._trusted = trusted
 
     def renew(self, host: UUID, csr: str) -> HostCertificate:
-        """Ask for a certificate."""
+        """Request a certificate."""
         with _translated():
             return self._patient.renew_certificate(host, CertificateRequest(csr=csr))
 
     def desired(
         self, host: UUID, *, epoch: UUID | None = None, generation: int | None = None, wait_s: int = 0
     ) -> Desired | None:
-        """Ask, patiently if there is something to wait for."""
+        """Request the desired state, with a long timeout only if `wait_s` is set."""
         with _translated():
             if wait_s:
                 return self._brief.desired(host, epoch=epoch, generation=generation, wait_s=wait_s)
             return self._quick.desired(host, epoch=epoch, generation=generation, wait_s=0)
 
     def bind(self, host: UUID, slice_id: UUID, vm_uuid: UUID) -> int:
-        """Bind, once."""
+        """Bind without retries."""
         with _translated():
             return self._quick.bind(host, slice_id, Bind(vm_uuid=vm_uuid)).generation
 
     def report(self, host: UUID, report: Report) -> Reported:
-        """Report."""
+        """Send a report."""
         with _translated():
             return self._brief.report(host, report)
 
     def heartbeat(self, host: UUID, beat: Heartbeat) -> HeartbeatTaken:
-        """Say that it lives."""
+        """Send a heartbeat."""
         with _translated():
             return self._brief.heartbeat(host, beat)
 
     def meter(self, host: UUID, readings: Readings) -> Metered:
-        """Say what was used."""
+        """Send usage."""
         with _translated():
             return self._patient.meter(host, readings)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paces what is tried again because it has not worked yet."""
+"""Paces retries of operations that keep failing."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ class _Tried:
 
 
 class Attempts:
-    """When each subject was tried last. The pause after an attempt is twice the one before, up to a minute."""
+    """When each subject was last tried. Each pause is twice the one before, up to a minute."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock`: seconds that only go forward."""
+        """`clock`: monotonic seconds."""
         self._clock = clock
         self._tried: dict[str, _Tried] = {}
 
     def due(self, subjects: Collection[str]) -> frozenset[str]:
-        """Return the subjects that are to be tried now, and count that as done; forget all others."""
+        """Return the subjects to try now, and record the attempt. Forget all subjects that are not named."""
         now = self._clock()
         self._tried = {name: tried for name, tried in self._tried.items() if name in subjects}
         due = frozenset(name for name in subjects if self._is_due(name, now))

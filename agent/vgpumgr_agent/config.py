@@ -15,7 +15,7 @@ PATH = Path("/etc/vgpumgr/agent.toml")
 
 
 class ConfigError(Exception):
-    """The file cannot be used. The text names it, the setting and what to do."""
+    """The file cannot be used. The text names the file, the setting and the remedy."""
 
 
 def _for_the_collector(path: Path) -> Path:
@@ -27,10 +27,11 @@ def _for_the_collector(path: Path) -> Path:
 class Config(BaseModel):
     """Settings of a host.
 
-    `report_interval_s`: how often everything is compared when nothing happens, the API hears that this host lives, and
-    systemd's watchdog that we do. `counters_interval_s`: how often the API is told counters that move. `metrics_file`:
-    where Prometheus' node exporter looks for text; none is written without. `executor`, `gpus`: see
-    `vgpumgr.control.executor_settings`; of these the agent only asks which GPUs are for processes.
+    `report_interval_s`: the longest time between comparisons of desired and observed state. The API's heartbeat and
+    systemd's watchdog follow the same interval. `counters_interval_s`: how often changing counters are reported to the
+    API. `metrics_file`: the file for Prometheus' node exporter; without it no metrics are written. `executor`, `gpus`:
+    see `vgpumgr.control.executor_settings`. The agent itself uses these two only to find the GPUs that are set aside
+    for processes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,12 +54,12 @@ class Config(BaseModel):
         return self
 
     def host_settings(self) -> HostSettings:
-        """Return what `executor` and `gpus` say. ValueError."""
+        """Return the settings in `executor` and `gpus`. Raises ValueError."""
         return executor_settings.parse({"executor": self.executor, "gpus": self.gpus})
 
 
 def load(path: Path = PATH) -> Config:
-    """Return the settings. ConfigError."""
+    """Return the settings. Raises ConfigError."""
     try:
         return Config.model_validate(tomllib.loads(path.read_text()))
     except OSError as error:

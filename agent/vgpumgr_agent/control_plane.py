@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's side of the API: enrolment, waiting for desired state, binding, usage; each may fail for days.
+"""The agent's side of the API: enrolment, desired state, binding, usage. Each may fail for days.
 
-A ControlPlane belongs to the agent; `follow` and `tell_usage` are the bodies of a thread each. Reports: `reporter`.
+A ControlPlane belongs to the agent. `follow` and `tell_usage` each run in a thread. Reports: see `reporter`.
 """
 
 import logging
@@ -38,7 +38,7 @@ _USAGE_PAUSE_S = 60.0
 
 
 class ControlPlane:
-    """The API as this host has it."""
+    """This host's view of the API."""
 
     def __init__(
         self,
@@ -68,14 +68,14 @@ class ControlPlane:
         self._renew_tried: Stamp | None = None
         self._renew_trouble = ""
         self._renew_asked: tuple[Stamp, float] | None = None
-        self._unseen = False  # the API does not see our certificate, and the token is tried
+        self._unseen = False  # the API does not see our certificate, and the token is being tried
         if store.credentials is not None:
             self._use(store.credentials)
 
     # ---- desired state
 
     def follow(self) -> None:
-        """Enrol, then keep the desired state up to date, until `stop`."""
+        """Enrol, then keep the desired state up to date, until `stop` is set."""
         while not self._stop.is_set():
             try:
                 self._step()
@@ -106,7 +106,8 @@ class ControlPlane:
                         credentials.host_id, epoch=kept.seen_epoch, generation=kept.seen_generation, wait_s=WAIT_S
                     )
         except ApiAwayError:
-            # The authority of our certificate may have ended while we were off, which TLS does not tell from others.
+            # Our certificate's authority may have expired while we were off. TLS does not distinguish this from other
+            # errors.
             with suppress(ApiAwayError):
                 self._enroll_again(credentials)
             raise
@@ -132,11 +133,11 @@ class ControlPlane:
             self._store.touch()
         elif self._store.receive(new, asked_at=asked_at):
             self._wake()
-        if doubtful:  # nothing to wait for: the document is known, what is missing is trust
+        if doubtful:  # there is nothing new to wait for: the document is known but not trusted yet
             self._stop.wait(self._doubtful_pause_s)
 
     def refresh(self) -> None:
-        """Ask for the desired state now. ApiAwayError, ApiRefusedError."""
+        """Fetch the desired state now. Raises ApiAwayError, ApiRefusedError."""
         credentials = self._require()
         asked_at = self._store.updates
         with heeding_fence(self._store, credentials):
@@ -145,7 +146,7 @@ class ControlPlane:
             self._wake()
 
     def bind(self, uuid: UUID, vm_uuid: UUID) -> None:
-        """Bind a slice and remember it. ApiAwayError, ApiRefusedError."""
+        """Bind a slice and remember the binding. Raises ApiAwayError, ApiRefusedError."""
         credentials = self._require()
         with heeding_fence(self._store, credentials):
             generation = self._api.bind(credentials.host_id, uuid, vm_uuid)
@@ -164,7 +165,7 @@ class ControlPlane:
 
     def _enroll(self) -> Credentials:
         token = self._one_time_token()
-        self._store.require_room()  # the token is spent by its first use
+        self._store.require_room()  # the token can be used only once
         key, csr = new_key() if self._api.encrypted else ("", None)
         kept = self._store.kept
         claims_of = kept.host_id if kept is not None and documents.startable(kept) else None
@@ -194,10 +195,11 @@ class ControlPlane:
             self._api.use(None, self._store.certificate_file(credentials.certificate))
 
     def _renewed(self, credentials: Credentials) -> Credentials:
-        """Return what to be known by: a new certificate when it is time for one, and instead of a token.
+        """Return the credentials to use: a new certificate if one is due, or if there is only a token so far.
 
-        Half of the old one's life is left to try again in, so that nothing else waits for it and no failure ends it.
-        None while the token is tried: which of the two counts is not known before the API has said so.
+        Half of the old certificate's life is left for retries, so that nothing waits for the renewal and a failure does
+        no harm. While the token is being tried, nothing is renewed: the API has not said yet whether token or
+        certificate is valid.
         """
         if self._unseen:
             return credentials
@@ -220,7 +222,8 @@ class ControlPlane:
             self._renew_trouble = str(error)
             return credentials
         faults.point("renew.answered")
-        # The token counts until a certificate has been renewed; should the first be lost, there still is the token.
+        # The token stays valid until a certificate has been renewed. If the first certificate is lost, the token
+        # remains.
         token = credentials.token if had is None else None
         renewed = credentials.model_copy(update={"certificate": self._dated(key, made), "token": token})
         self._store.save_credentials(renewed)
@@ -231,20 +234,23 @@ class ControlPlane:
         return renewed
 
     def _try_token(self, token: str) -> None:
-        """The API does not see our certificate: it is behind a proxy, or another of its machines has no authority."""
+        """Try the token because the API does not see our certificate.
+
+        Either a proxy stands in between, or another machine of the API has no certificate authority.
+        """
         log.warning("the API does not see the certificate; trying the token")
         self._unseen = True
         self._api.use(token)
         self._renew_tried = self._store.clock.now()
 
     def _keep_one(self, good: Credentials) -> None:
-        """The token that was tried counts, or only the certificate does."""
+        """Keep only the credentials that the API has accepted: the token or the certificate."""
         self._store.save_credentials(good)
         self._unseen = False
         self._use(good)
 
     def renew_soon(self, within_s: int) -> None:
-        """Ask for another certificate, after some of this time: not all hosts do so at once."""
+        """Request a new certificate at a random time within `within_s`, so that not all hosts do it at once."""
         if self._renew_asked is None:
             self._renew_asked = (self._store.clock.now(), random.uniform(0, within_s))
 
@@ -260,11 +266,11 @@ class ControlPlane:
             key=key,
             certificate=made.certificate,
             obtained=self._store.clock.now(),
-            renew_after_s=made.renew_after_s * random.uniform(0.8, 1.0),  # hosts that were set up together spread
+            renew_after_s=made.renew_after_s * random.uniform(0.8, 1.0),  # spreads hosts that were set up together
         )
 
     def _enroll_again(self, old: Credentials) -> None:
-        """Where what we are known by counts no longer: with a new one-time token, if there is one."""
+        """Replace rejected credentials with those for a new one-time token, if there is one."""
         if token_hash(self._one_time_token()) != old.enrolled_with:
             self._enroll()
 
@@ -280,7 +286,7 @@ class ControlPlane:
     # ---- usage
 
     def tell_usage(self) -> None:
-        """Tell the API what was used, about once a minute, until `stop`. What it has not got stays on disk."""
+        """Send usage to the API about once a minute, until `stop` is set. Unsent usage stays on disk."""
         trouble = ""
         while not self._stop.wait(random.uniform(self._usage_pause_s / 2, self._usage_pause_s)):
             before, trouble = trouble, ""
@@ -293,7 +299,7 @@ class ControlPlane:
                     log.warning("usage not delivered, it is kept: %s", trouble)
 
     def deliver_usage(self) -> None:
-        """Tell all of it. ApiAwayError, ApiRefusedError, OSError, sqlite3.Error."""
+        """Send all usage. Raises ApiAwayError, ApiRefusedError, OSError, sqlite3.Error."""
         credentials = self._store.credentials
         while credentials is not None and not self._store.copied and not self._stop.is_set():
             readings = self._meter.pending()
@@ -307,7 +313,7 @@ class ControlPlane:
     # ---- trouble
 
     def _said(self, trouble: str) -> None:
-        """Log once what keeps the API away, and once that it is back."""
+        """Log once why the API is away, and once that it is back."""
         if trouble == self.trouble:
             return
         if trouble:
@@ -318,7 +324,7 @@ class ControlPlane:
 
 
 def _said_of(error: Exception) -> str:
-    """What is told: a disk that is full is this host's trouble, and not the API's."""
+    """Return the text to log. A full disk is reported as this host's trouble, not the API's."""
     if isinstance(error, OSError):
         return f"this host cannot write {error.filename or 'its state'}: {error.strerror or error}; free space"
     return str(error)

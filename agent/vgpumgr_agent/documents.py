@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a desired state that arrives changes the one that is kept. Pure.
+"""How an incoming desired state changes the kept one. Pure.
 
-What is kept is obeyed without the API. A document is trusted, and its tombstones obeyed, if it is for this host, of a
-confirmed epoch, and not older than the one before. From any other only additions are taken. In no case does a device
-go because it is no longer named. Such a claim is kept, and forgotten once its lease has run out in trusted documents;
-at once by the first that is trusted of another epoch, for its database may give the same place to others.
+The agent obeys the kept state even without the API. A document is trusted if it is for this host, has a confirmed
+epoch, and is not older than the one before. Only a trusted document's tombstones are obeyed. From any other document
+only additions are taken. A device is never removed just because a document does not name it. Its claim is kept until
+its lease has run out in trusted documents. The first trusted document of another epoch ends it at once, because its
+database may give the same place to others.
 
-What only a restored database names may have ended since, and its place been given to what that database lacks; one that
-lost commits may itself have given the place of what it lacks to others. So additions of a document that is not trusted,
-of the first that is again, and of one that lacks a claim without a tombstone are `unproven`: no VM starts with one
-before the document is trusted, nor while its GPU has anything that the database does not name.
+A restored database may name a claim that has ended since, and whose place now belongs to a claim that the database
+lacks. A database that lost commits may itself give the place of a claim that it lacks to others. So some additions are
+`unproven`: those of an untrusted document, those of the first trusted one after it, and those of a document that lacks
+a claim without a tombstone. No VM starts with an unproven claim before the document is trusted, nor while its GPU has
+anything that the database does not name.
 """
 
 import time
@@ -50,14 +52,14 @@ class Stamp(_Value):
     aged_s: float = 0.0
 
     def age_s(self, now: "Stamp") -> float | None:
-        """Return how long ago this was, None if that cannot be told: the clock was set back across a boot."""
+        """Return how long ago this was. Return None if unknown, because the clock was set back across a boot."""
         if now.boot_id == self.boot_id:
             return self.aged_s + max(0.0, now.boottime_s - self.boottime_s)
         since_s = now.wall_s - self.wall_s
         return None if since_s < -CLOCK_BACK_S else self.aged_s + max(0.0, since_s)
 
     def aged(self, now: "Stamp") -> "Stamp":
-        """Return the same counted from `now`, once that is a while later: a boot then loses little of its age."""
+        """Return the stamp with its age so far, or itself if little time has passed. A boot then loses little age."""
         age_s = self.age_s(now)
         if age_s is None or age_s - self.aged_s < AGE_KEPT_S:
             return self
@@ -68,11 +70,11 @@ class Clock:
     """This host's clocks."""
 
     def __init__(self, sysfs: Sysfs) -> None:
-        """`sysfs`: where the boot id is read, once. OSError."""
+        """`sysfs`: source of the boot id, which is read once. Raises OSError."""
         self._boot_id = sysfs.boot_id()
 
     def now(self) -> Stamp:
-        """Return this instant."""
+        """Return the present time."""
         return Stamp(wall_s=time.time(), boot_id=self._boot_id, boottime_s=time.clock_gettime(time.CLOCK_BOOTTIME))
 
 
@@ -114,7 +116,7 @@ class Kept(_Value):
     moved: list[Moved] = []
 
     def wanted(self) -> Wanted:
-        """Return what the host shall have."""
+        """Return the part of the state that is to exist on this host."""
         return Wanted(
             groups=tuple(self.groups),
             slices=tuple(claim.slice for claim in self.claims),
@@ -124,9 +126,9 @@ class Kept(_Value):
 
 
 def aged(kept: Kept, now: Stamp) -> Kept:
-    """Return the same with leases that run out counted from `now`, and without claims whose lease has ended.
+    """Return the state with lease ages updated to `now`, and without claims whose lease has ended.
 
-    `kept` itself if that changes nothing. Where the last document is not trusted, no claim goes.
+    Return `kept` itself if nothing changes. While the last document is not trusted, no claim ends.
     """
     ended = [claim for claim in kept.claims if kept.trusted and _ended(claim, kept.lease_s, now)]
     claims = [
@@ -143,14 +145,14 @@ def aged(kept: Kept, now: Stamp) -> Kept:
 
 
 def fenced(kept: Kept) -> Kept:
-    """Return the same with every claim given up; `kept` itself if they are."""
+    """Return the state with every claim marked as fenced, or `kept` itself if all are."""
     if all(claim.fenced for claim in kept.claims):
         return kept
     return kept.model_copy(update={"claims": [claim.model_copy(update={"fenced": True}) for claim in kept.claims]})
 
 
 def placed(kept: Kept, cards: Cards) -> Kept:
-    """Return the same with the addresses that cards have now; `kept` itself if they have not moved."""
+    """Return the state with the present addresses of the cards, or `kept` itself if no card has moved."""
     claims = [
         claim if found is claim.slice else claim.model_copy(update={"slice": found})
         for claim, found in zip(kept.claims, placing.placed([claim.slice for claim in kept.claims], cards), strict=True)
@@ -162,7 +164,7 @@ def placed(kept: Kept, cards: Cards) -> Kept:
 
 
 def startable(kept: Kept | None) -> frozenset[UUID]:
-    """Return the claims that VMs may start with, perhaps once the API has bound them or their places are free."""
+    """Return the claims that VMs may start with, possibly only after they are bound or their places are free."""
     if kept is None:
         return frozenset()
     return frozenset(
@@ -171,9 +173,9 @@ def startable(kept: Kept | None) -> frozenset[UUID]:
 
 
 def proven(kept: Kept, devices: Mapping[str, frozenset[UUID]]) -> Kept:
-    """Return the same without doubt in claims on GPUs that have nothing unnamed; `kept` itself if there are none.
+    """Return the state with claims proven on GPUs that have nothing unnamed, or `kept` itself if none changes.
 
-    `devices`: what each GPU has, looked at after `kept` was there.
+    `devices`: the devices of each GPU, observed after `kept` became the state.
     """
     free = {gpu for gpu, found in devices.items() if kept.trusted and not unnamed(kept, gpu, found)}
     claims = [
@@ -184,7 +186,7 @@ def proven(kept: Kept, devices: Mapping[str, frozenset[UUID]]) -> Kept:
 
 
 def unnamed(kept: Kept, gpu: str, devices: frozenset[UUID]) -> frozenset[UUID]:
-    """Return what is on a GPU though the last document does not name it: of its `devices`, and startable claims."""
+    """Return the slices on a GPU that the last document does not name: among its `devices` and the startable claims."""
     named = {claim.slice.id for claim in kept.claims if claim.unnamed_since is None}
     named |= {tombstone.id for tombstone in kept.tombstones}
     startable = {claim.slice.id for claim in kept.claims if claim.slice.gpu == gpu and not claim.fenced}
@@ -192,14 +194,14 @@ def unnamed(kept: Kept, gpu: str, devices: frozenset[UUID]) -> frozenset[UUID]:
 
 
 def as_host(kept: Kept | None, host_id: UUID) -> Kept | None:
-    """Return the same for a host that enrolled as `host_id`; as another one it has not trusted any document yet."""
+    """Return the state for a host that enrolled as `host_id`. Under a new id it has trusted no document yet."""
     if kept is None or kept.host_id == host_id:
         return kept
     return kept.model_copy(update={"host_id": host_id, "epoch": None, "generation": 0})
 
 
 def load(path: Path) -> Kept | None:
-    """Return what was kept in a file, None if there is none. OSError; ValueError for a damaged file."""
+    """Return the state kept in a file, or None without a file. Raises OSError; ValueError for a damaged file."""
     try:
         return Kept.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -207,7 +209,7 @@ def load(path: Path) -> Kept | None:
 
 
 def merge(kept: Kept | None, new: Desired, now: Stamp) -> Kept:
-    """Return what to keep after `new` has arrived."""
+    """Return the state to keep after `new` has arrived."""
     doubt = _doubt(kept, new)
     return _trusted(kept, new, now) if doubt is None else _additions(kept, new, now, doubt)
 
@@ -229,7 +231,7 @@ def _doubt(kept: Kept | None, new: Desired) -> str | None:
 def _trusted(kept: Kept | None, new: Desired, now: Stamp) -> Kept:
     before = {claim.slice.id: claim for claim in kept.claims} if kept else {}
     same_epoch = kept is not None and kept.epoch == new.epoch
-    bound = before if same_epoch else {}  # generations of another epoch say nothing
+    bound = before if same_epoch else {}  # generations of different epochs cannot be compared
     named = {found.id for found in new.slices}
     dead = {tombstone.id for tombstone in new.tombstones} - named
     lost = [claim for uuid, claim in before.items() if uuid not in named | dead]
@@ -295,7 +297,7 @@ def _key(group: DesiredGroup) -> tuple[str, str]:
 
 
 def _newer(before: Claim | None, found: DesiredSlice) -> DesiredSlice:
-    """Return the slice as found, with the VM it was bound to meanwhile if the document is older than that."""
+    """Return the slice as found, with a later binding to a VM if the document is older than that."""
     if before is None or before.slice.generation <= found.generation:
         return found
     return found.model_copy(update={"vm_uuid": before.slice.vm_uuid, "generation": before.slice.generation})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executors as the agent watches them: when one that ended is started again, and what is told of it.
+"""Executors from the agent's view: when to restart an executor that ended, and what to report about it.
 
-One that ends is started again at once. One that ends again soon waits longer each time, up to a minute. Restarts are
-counted since the agent's start.
+An executor that ends is restarted at once. If it soon ends again, each pause is longer, up to a minute. Restarts are
+counted from the agent's start.
 """
 
 import os
@@ -28,9 +28,9 @@ ABSENT, STARTING, RUNNING, FAILED = "absent", "starting", "running", "failed"
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """How a slice's executor is. `absent`: its GPU's engine needs none. `reason`: why it failed last.
+    """State of a slice's executor. `absent`: its GPU's engine needs none. `reason`: its last failure.
 
-    `pause_s`: how long after the last attempt one that failed is started again. `memory_*`: see `ObservedExecutor`.
+    `pause_s`: time from the last attempt to the restart of a failed executor. `memory_*`: see `ObservedExecutor`.
     """
 
     state: str
@@ -48,10 +48,10 @@ class _Tried:
 
 
 class Executions:
-    """Belongs to the agent's main thread."""
+    """Schedules restarts. Used by the agent's main thread only."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock`: seconds that only go forward."""
+        """`clock`: monotonic seconds."""
         self._clock = clock
         self._tried: dict[UUID, _Tried] = {}
         self._restarts: dict[UUID, int] = {}
@@ -59,9 +59,9 @@ class Executions:
         self._lacking: frozenset[UUID] = frozenset()
 
     def due(self, lacking: Mapping[UUID, str]) -> frozenset[UUID]:
-        """Return the slices whose executor is to be started now, and count that as tried.
+        """Return the slices whose executor should be started now, and record the attempt.
 
-        `lacking`: slices without one that runs, and why.
+        `lacking`: slices without a running executor, with the reason.
         """
         now_s = self._clock()
         self._lacking = frozenset(lacking)
@@ -75,11 +75,11 @@ class Executions:
         return due
 
     def restarted(self, uuid: UUID) -> None:
-        """One was started again."""
+        """Count a restart."""
         self._restarts[uuid] = self._restarts.get(uuid, 0) + 1
 
     def failed(self, uuid: UUID, reason: str) -> None:
-        """One could not be started."""
+        """Record that an executor could not be started."""
         self._reasons[uuid] = reason
 
     def keep_only(self, present: Collection[UUID]) -> None:
@@ -89,7 +89,7 @@ class Executions:
         self._reasons = {uuid: reason for uuid, reason in self._reasons.items() if uuid in present}
 
     def standings(self, observed: Observed) -> dict[UUID, Standing]:
-        """Return how the executor of each slice is."""
+        """Return the state of each slice's executor."""
         return {uuid: self._standing(uuid, observed) for uuid in observed.slices}
 
     def _standing(self, uuid: UUID, observed: Observed) -> Standing:
@@ -109,7 +109,7 @@ class Executions:
         )
 
     def look_again_s(self, standings: Mapping[UUID, Standing]) -> float:
-        """Return in how many seconds there is something to do for an executor; infinite if for none."""
+        """Return the seconds until an executor next needs attention, or infinity."""
         now_s = self._clock()
         failed = {uuid for uuid, each in standings.items() if each.state == FAILED}
         waits = [self._wait_s(uuid, now_s) for uuid in failed & self._lacking]
@@ -122,7 +122,7 @@ class Executions:
 
 
 class Ends:
-    """Calls `ended` soon after one of some processes has. `follow` and `watch` are for one thread each."""
+    """Calls `ended` soon after any of some processes has ended. `follow` and `watch` run in one thread each."""
 
     def __init__(self, ended: Callable[[], None]) -> None:
         self._ended = ended
@@ -130,7 +130,7 @@ class Ends:
         self._files: dict[int, int] = {}
 
     def follow(self, pids: Collection[int]) -> None:
-        """Watch these processes instead of those before; one that has ended already is told of, too."""
+        """Watch these processes instead of the previous ones. A process that has ended already is reported too."""
         for pid in self._files.keys() - set(pids):
             os.close(self._files.pop(pid))
         for pid in pids:
@@ -142,7 +142,7 @@ class Ends:
                 self._epoll.register(self._files[pid], select.EPOLLIN | select.EPOLLONESHOT)
 
     def watch(self, stop: threading.Event) -> None:
-        """Tell until `stop`."""
+        """Report ends until `stop` is set."""
         while not stop.is_set():
             if self._epoll.poll(1.0):
                 self._ended()

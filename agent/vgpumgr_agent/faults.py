@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places where a test kills the process, to prove that a restart repairs whatever it leaves behind.
+"""Points where a test kills the process, to prove that a restart repairs whatever state it leaves behind.
 
-Without the environment variable VGPUMGR_FAULT a point does nothing. Naming one there makes the process kill itself,
-uncatchably, the first time it gets there.
+Without the environment variable VGPUMGR_FAULT a point does nothing. If the variable names a point, the process kills
+itself with SIGKILL when it first reaches it.
 """
 
 import os
@@ -54,7 +54,7 @@ POINTS = HELPER_POINTS + EXECUTOR_POINTS + BROKER_POINTS + AGENT_POINTS + CERTIF
 
 
 def point(name: str) -> None:
-    """Be killed here if VGPUMGR_FAULT says so. ValueError for a name that is not in POINTS."""
+    """Kill the process here if VGPUMGR_FAULT names this point. Raises ValueError for a name that is not in POINTS."""
     if name not in POINTS:
         raise ValueError(f"no such fault point: {name}")
     if os.environ.get(VARIABLE) == name:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done when the API says that an operator has declared this host dead."""
+"""How the agent reacts when the API reports that an operator has declared this host dead."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from vgpumgr_agent.store import Credentials, Store
 
 @contextmanager
 def heeding_fence(store: Store, credentials: Credentials) -> Iterator[None]:
-    """Around a request: if it is told of a fence no VM starts any more with what the host had; running ones go on."""
+    """Wrap a request to the API. If it reports a fence, no VM can start with the host's claims; running VMs go on."""
     try:
         yield
     except ApiRefusedError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing files that survive a crash: whoever reads finds the old content or the new, never a part."""
+"""Crash-safe writing of files: a reader finds either the old content or the new, never a part."""
 
 import contextlib
 import os
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def write_durably(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Replace a file; it is on disk when this returns. OSError.
+    """Replace a file. Its content is on disk when this returns. Raises OSError.
 
-    The sequence is the one of rename(2) and fsync(2): write aside, sync, rename, sync the directory.
+    The sequence follows rename(2) and fsync(2): write a temporary file, sync it, rename it, sync the directory.
     """
     aside = path.with_name(f".{path.name}.new")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
@@ -28,14 +28,14 @@ def write_durably(path: Path, text: str, *, mode: int = 0o600) -> None:
 
 
 def remove_durably(path: Path) -> None:
-    """Remove a file, if it is there. OSError."""
+    """Remove a file if it exists. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
         sync_directory(path.parent)
 
 
 def sync_directory(path: Path) -> None:
-    """Put a directory's entries on disk. OSError."""
+    """Sync a directory's entries to disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

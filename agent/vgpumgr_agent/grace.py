@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For how long orphans stay: the API may yet name them, and nothing is lost by waiting."""
+"""How long orphans are kept. The API may still name them, and waiting costs nothing."""
 
 from collections.abc import Callable
 
@@ -9,15 +9,15 @@ GRACE_S = 300.0
 
 
 class Grace:
-    """Since when each orphan has been one, without a break. Not kept across starts: it then begins anew."""
+    """How long each orphan has been one without a break. Not kept across restarts: the time then begins again."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
-        """`now_s`: a clock that nobody sets."""
+        """`now_s`: a monotonic clock."""
         self._now_s = now_s
         self._since_s: dict[object, float] = {}
 
     def overdue(self, found: Orphans) -> Orphans:
-        """Return which of all orphans of this moment have been orphans for GRACE_S."""
+        """Return the present orphans that have been orphans for GRACE_S."""
         now_s = self._now_s()
         self._since_s = {each: self._since_s.get(each, now_s) for each in (*found.slices, *found.groups)}
         late = {each for each, since_s in self._since_s.items() if now_s - since_s >= GRACE_S}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What libvirt's hook asks: one request parsed, and put to the agent. Nothing in a request is believed but its form."""
+"""Parses requests of libvirt's hook and passes them to the agent. The content of a request is not trusted."""
 
 import json
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from vgpumgr_agent.refused import Refused
 VERSION = 1
 PREPARE = frozenset({"prepare", "migrate", "restore"})
 STARTED = frozenset({"started", "reconnect", "attach"})
-# libvirt calls `release` right after `stopped`, and `start` right after `prepare`.
+# libvirt calls `release` right after `stopped`, and `start` right after `prepare`, so these two need no action.
 NOTHING = frozenset({"start", "stopped"})
 OPERATIONS = PREPARE | STARTED | NOTHING | {"release", "hotplug", "unplug"}
 INVALID = "request.invalid"
@@ -22,7 +22,7 @@ NAME_MAX = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class HookRequest:
-    """One call of the hook. `reason`: libvirt's own word for why a VM ended, "-" otherwise."""
+    """One call of the hook. `reason`: libvirt's own word for why a VM ended, or "-"."""
 
     operation: str
     domain: str
@@ -32,7 +32,7 @@ class HookRequest:
     reason: str
 
     def put_to(self, service: HookService) -> None:
-        """Let the agent act on it. Refused is its no."""
+        """Pass the request to the agent. Raises Refused if the agent refuses."""
         vm, devices, metadata, domain = self.vm_uuid, self.devices, self.metadata, self.domain
         if self.operation in PREPARE:
             service.prepare(vm_uuid=vm, devices=devices, metadata=metadata, domain=domain)
@@ -47,7 +47,7 @@ class HookRequest:
 
 
 def parse(line: bytes) -> HookRequest:
-    """Return the request that a line holds; Refused: no hook of ours sends that."""
+    """Return the request in a line. Raises Refused if our hook cannot have sent it."""
     try:
         body = json.loads(line)
     except (ValueError, RecursionError):
@@ -85,7 +85,7 @@ def _text(body: dict[str, Any], member: str) -> str:
 
 
 def _uuid(value: object, member: str) -> UUID:
-    # UUID() alone also takes braces, a URN and digits without hyphens
+    # UUID() alone also accepts braces, a URN and digits without hyphens
     if isinstance(value, str):
         try:
             parsed = UUID(value)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The socket at which libvirt's hook, and `vgpumgr attach` and `detach`, ask the agent.
 
-One request and one answer for each connection, each a JSON object on one line; see docs/libvirt-hook.md.
-A HookServer owns its socket file (see `line_socket`) and its threads: one accepts, one serves each connection, one
-watches that one's time. A call of the agent that hangs keeps its own thread and place only; its caller is answered in
-time. Whoever is not root is not answered at all.
+Each connection carries one request and one answer, each a JSON object on one line; see docs/libvirt-hook.md. A
+HookServer owns its socket file (see `line_socket`) and its threads: one accepts, one serves each connection, and one
+per connection enforces the time limit. If a call of the agent hangs, it holds only its own thread and connection, and
+its caller still gets an answer in time. Only root is answered.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ REQUEST_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Of one connection, and how many there may be. `decide_s` is a little less than the hook itself waits."""
+    """Time limits of a connection, and the number of connections. `decide_s` is a little less than the hook waits."""
 
     receive_s: float = 2.0
     decide_s: float = PREPARE_LIMIT_S - 1
@@ -37,7 +37,7 @@ class Limits:
 
 @dataclass(kw_only=True)
 class HookCounters:
-    """What has happened since the start. They only grow, except `open`: connections that hold a place."""
+    """Counters since the start. All only grow, except `open`, the number of present connections."""
 
     connections: int = 0
     open: int = 0
@@ -50,7 +50,7 @@ class HookCounters:
 
 
 class HookServer:
-    """Serves from `start` to `close`. `peer_uid`: the one user who is answered."""
+    """Serves from `start` to `close`. `peer_uid`: the only user that is answered."""
 
     def __init__(self, path: Path, service: HookService, *, limits: Limits | None = None, peer_uid: int = 0) -> None:
         self._path = path
@@ -65,7 +65,7 @@ class HookServer:
         self._inode = 0
 
     def start(self) -> None:
-        """Take the place of a socket that nobody serves; SocketTakenError if somebody does, OSError."""
+        """Listen, replacing a socket that nobody serves. Raises SocketTakenError if somebody does, OSError."""
         self._listener = listen(self._path, mode=0o600)
         self._inode = self._path.stat().st_ino
         self._server = LineServer(
@@ -80,7 +80,7 @@ class HookServer:
         self._acceptor.start()
 
     def close(self) -> None:
-        """Stop listening and remove the socket, if it is still ours. Open connections end within their limits."""
+        """Stop listening and remove the socket, if it is still ours. Open connections end within their time limits."""
         if self._listener is None or self._server is None or self._acceptor is None:
             return
         with contextlib.suppress(FileNotFoundError):
@@ -152,7 +152,7 @@ class HookServer:
 
 
 def receive(connection: socket.socket, *, limit_s: float) -> HookRequest:
-    """Return one request, complete within `limit_s` altogether; Refused."""
+    """Return a request that arrives within `limit_s`. Raises Refused."""
     try:
         return parse(receive_line(connection, limit=REQUEST_BYTES_MAX, deadline=time.monotonic() + limit_s))
     except TooLongError:

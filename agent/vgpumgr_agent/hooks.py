@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent answers to libvirt's hook: which VM may start with which slices.
+"""The agent's answers to libvirt's hook: which VM may start with which slices.
 
-Authority is the claim and the VM's UUID, nothing that domain XML says. Codes of a refusal: claim.missing,
+Decisions rest on the claim and the VM's UUID, and on nothing else in the domain XML. Codes of a refusal: claim.missing,
 claim.deleted, claim.moved, claim.moving, claim.other_vm, claim.processes, claim.unbound, lease.expired, group.missing,
 host.copied, host.fenced, host.maintenance, host.unconfirmed, gpu.absent, gpu.unknown_slices, host.not_ready, host.busy,
-agent.timeout, those of the API when it refuses to bind, and those of the helper and the kernel, as capacity.none,
+agent.timeout; the API's own when it refuses to bind; and those of the helper and the kernel, such as capacity.none,
 host.unwritable, permit.refused, slice.open or executor.failed.
 """
 
@@ -44,26 +44,27 @@ _RETRY_PAUSE_S, _ASK_PAUSE_S = 0.1, 0.5
 _FIRST_ANSWER_S = _DECIDE_S - QUICK_S - 1
 """How long the API's first answer is waited for; the last try may take QUICK_S more, and devices are still to make."""
 
-# The kernel still lets go of the slice; soon after boot the module may not be loaded, or not have the GPU yet.
+# These refusals are temporary. The kernel may still be removing the slice. Soon after boot the module may not be
+# loaded, or not have the GPU yet.
 _PASSING = (Code.SLICE_REMOVING, ControlUnavailableError.code, UnknownGpuError.code)
 
 
 class Control(Protocol):
-    """What the hook needs of the control plane. ApiAwayError, ApiRefusedError, within a few seconds."""
+    """The control plane's part that the hook needs. Raises ApiAwayError, ApiRefusedError, within a few seconds."""
 
     def bind(self, uuid: UUID, vm_uuid: UUID) -> None:
-        """Have a slice bound to a VM, and remember it."""
+        """Have the API bind a slice to a VM, and remember it."""
 
     def refresh(self) -> None:
-        """Ask for the desired state now."""
+        """Fetch the desired state now."""
 
 
 class _NotYetError(Refused):
-    """A refusal whose reason may pass within the hook's time."""
+    """A refusal that may no longer apply a moment later, within the hook's time."""
 
 
 class _NoTimeError(Refused):
-    """A refusal because the hook's time is over; what an earlier try was refused for says more."""
+    """A refusal because the hook's time is over. The reason of an earlier attempt is more useful."""
 
 
 class Hooks:
@@ -81,9 +82,9 @@ class Hooks:
         look: Callable[[], object],
         wake: Callable[[], None],
     ) -> None:
-        """`acting`: held by whoever changes slices; `wake`: has the reconciler look at once.
+        """`acting`: the lock of all changes of slices; `wake`: makes the reconciler look at once.
 
-        `look`: sees where this host's cards are now. Refused, UnavailableError.
+        `look`: finds where this host's cards are now. It raises Refused, UnavailableError.
         """
         self._store = store
         self._backend = backend
@@ -98,11 +99,11 @@ class Hooks:
         self._failed: dict[UUID, SliceError] = {}
 
     def failed(self) -> dict[UUID, SliceError]:
-        """Return why the last VM that asked for a claimed slice did not get it, until one does. For the report."""
+        """Return, for the report, why the last VM that asked for a slice did not get it, until a VM does."""
         return {uuid: why for uuid, why in self._failed.copy().items() if self._store.claim(uuid) is not None}
 
     def prepare(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
-        """Admit the VM and make its slices."""
+        """Admit the VM and create its slices."""
         deadline = time.monotonic() + _DECIDE_S
         named = list(dict.fromkeys([*devices, *metadata]))
         self._ask(named)
@@ -138,14 +139,14 @@ class Hooks:
         self._wake()
 
     def started(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
-        """Take back what the VM did not open, and have the new state reported."""
+        """Withdraw the permits that the VM did not use, and have the new state reported."""
         log.info("domain %r (%s) runs with %s", domain, vm_uuid, ", ".join(map(str, devices)) or "nothing of ours")
         self._take_back(vm_uuid, devices)
         if metadata or devices:
             self._wake()
 
     def note_expired(self, observed: Observed) -> None:
-        """Keep for the report that a VM has not opened its slices in time. `observed`: as it is now."""
+        """Record for the report which VMs have not opened their slices in time. `observed`: the present state."""
         for uuid in self._permits.expired(observed):
             why = (
                 f"{PERMIT_EXPIRED}: the VM did not open the slice in time, and no QEMU process still might; "
@@ -155,14 +156,14 @@ class Hooks:
             self._failed[uuid] = self._not_started(why, PERMIT_EXPIRED)
 
     def _not_started(self, why: str, code: str) -> SliceError:
-        """Of a permit that was in vain the time is said: it tells an occurrence from the one before."""
+        """Return the error for the report. A permit problem includes its time, which tells it from an earlier one."""
         if code not in (PERMIT_EXPIRED, Code.PERMIT_REFUSED):
             return SliceError(f"a VM did not start: {why}", code)
         at = datetime.fromtimestamp(self._store.clock.now().wall_s, UTC)
         return SliceError(f"a VM did not start at {at:%Y-%m-%dT%H:%M:%SZ}: {why}", code)
 
     def release(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], reason: str) -> None:
-        """Queue the removal of what is claimed for this VM."""
+        """Queue the removal of the slices that are claimed for this VM."""
         for uuid in dict.fromkeys([*devices, *metadata]):
             claim = self._store.claim(uuid)
             if claim is not None and claim.vm_uuid == vm_uuid:
@@ -172,11 +173,11 @@ class Hooks:
         self._wake()
 
     def hotplug(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
-        """As for a VM that starts."""
+        """Do the same as for a VM that starts."""
         self.prepare(vm_uuid=vm_uuid, devices=devices, metadata=metadata, domain=domain)
 
     def unplug(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:  # noqa: ARG002 - HookService
-        """Take permits back; the reconciler removes what is closed. The VM still runs."""
+        """Withdraw permits while the VM still runs. The reconciler removes closed devices."""
         log.info("domain %r (%s) gave back %s", domain, vm_uuid, ", ".join(map(str, devices)))
         self._take_back(vm_uuid, devices)
         self._wake()
@@ -196,9 +197,9 @@ class Hooks:
     # ---- who may
 
     def _ask(self, named: Sequence[UUID]) -> None:
-        """Ask the API for claims that it may know better: once, but after our start for some seconds until it answers.
+        """Ask the API about claims that are not certain here. Ask once; soon after our start, retry for some seconds.
 
-        At boot VMs may start before the network does, and since its last answer this host may have been fenced.
+        At boot, VMs may start before the network does, and the host may have been fenced since the API's last answer.
         """
         until = time.monotonic() + _FIRST_ANSWER_S
         while any(map(self._unsure, named)):
@@ -214,11 +215,11 @@ class Hooks:
 
     def _unsure(self, uuid: UUID) -> bool:
         claim = self._store.claim(uuid)
-        if claim is None:  # or it was made a moment ago
+        if claim is None:  # the claim may have been made a moment ago
             return not self._store.dead(uuid) and not self._foreign(uuid)
         if self._store.heard:
             return False
-        # Of VMs whose claims are good without the API only the first waits for it, not one after the other.
+        # Several VMs may start with claims that are valid without the API. Only the first one waits for it.
         return claim.vm_uuid is None or not self._store.lease_left_s(uuid) or not self._waited
 
     def _known(self, uuid: UUID) -> bool:
@@ -226,19 +227,19 @@ class Hooks:
         return any(each is not None for each in known) or self._store.dead(uuid)
 
     def _ours(self, uuid: UUID) -> bool:
-        """Whether a device is known to us, or on a GPU of ours."""
+        """Return whether we know a device, or it is on a GPU of ours."""
         return self._known(uuid) or (self._exists(uuid) and not self._foreign(uuid))
 
     def _exists(self, uuid: UUID) -> bool:
         return self._sysfs.exists(str(uuid))
 
     def _foreign(self, uuid: UUID) -> bool:
-        """Whether a device exists and is another vendor's."""
+        """Return whether a device exists and belongs to another vendor."""
         if not self._exists(uuid):
             return False
         try:
             return not any(str(uuid) in self._sysfs.slices(gpu) for gpu in self._sysfs.gpus())
-        except (VgpumgrError, OSError):  # our module is just being unloaded
+        except (VgpumgrError, OSError):  # our module is being unloaded
             return True
 
     def _admitted(self, uuid: UUID, vm_uuid: UUID) -> DesiredSlice:
@@ -258,7 +259,7 @@ class Hooks:
         return claim
 
     def _unclaimed(self, uuid: UUID) -> Refused:
-        """Return why there is no claim for a slice."""
+        """Return the refusal for a slice without a claim."""
         if (moved := self._store.moved(uuid)) is not None:
             return Refused(
                 "claim.moved",
@@ -301,7 +302,7 @@ class Hooks:
                     undo.pop_all()
                 return
             except Refused as refused:
-                # Of a VM that is gone the kernel still lets go.
+                # The kernel is still releasing a VM that is gone.
                 passes = isinstance(refused, _NotYetError) or (released and refused.code == Code.SLICE_OPEN)
                 if earlier is not None and isinstance(refused, _NoTimeError):
                     raise earlier from None
@@ -311,7 +312,7 @@ class Hooks:
             time.sleep(_RETRY_PAUSE_S)
 
     def _require_own_machine(self) -> None:
-        """A copy of a host's disk has its claims, too, and would use them twice."""
+        """Refuse on a copy of a host's disk: it has the same claims, and would use them twice."""
         if not self._store.placed:
             with _refusing():
                 self._look()
@@ -319,7 +320,7 @@ class Hooks:
             raise Refused("host.copied", COPIED)
 
     def _find_cards(self, uuids: Sequence[UUID]) -> None:
-        """Since the last look somebody may have opened the host, which was off, or have plugged a card in."""
+        """Find the cards again. The host may have been off and opened, or a card plugged in, since the last look."""
         claims = [claim for uuid in uuids if (claim := self._store.claim(uuid)) is not None]
         if any(claim.card is not None for claim in claims):
             with _refusing():
@@ -329,7 +330,7 @@ class Hooks:
         _require_time(deadline)
         claim = self._current(uuid, vm_uuid)
         if claim.card is not None and is_nowhere(claim.gpu):
-            raise _NotYetError(  # its driver may be on its way
+            raise _NotYetError(  # its driver may still be loading
                 "gpu.absent",
                 f"the GPU {called(claim.card)} of slice {uuid} is not in this host, another one is where it was; "
                 "put it back, or claim another slice",
@@ -349,12 +350,12 @@ class Hooks:
             try:
                 created = self._backend.prepare(claim, vm_uuid=vm_uuid, timeout_s=timeout_s)
             except UnavailableError:
-                undo.callback(self._revert, uuid, created=False)  # it may have been done
+                undo.callback(self._revert, uuid, created=False)  # the helper may have created it
                 raise
         undo.callback(self._revert, uuid, created=created)
         faults.point("hook.prepared")
         _require_time(deadline)
-        self._current(uuid, vm_uuid)  # it may have been deleted, and reported absent, meanwhile
+        self._current(uuid, vm_uuid)  # the claim may have been deleted and reported absent meanwhile
 
     def _current(self, uuid: UUID, vm_uuid: UUID) -> DesiredSlice:
         claim = self._store.claim(uuid)
@@ -370,7 +371,7 @@ class Hooks:
             raise Refused("host.unconfirmed", f"slice {uuid} may have ended long ago: {doubt}")
 
     def _require_place(self, claim: DesiredSlice) -> None:
-        """Of a claim whose place may have been given to others."""
+        """Check that the place of a claim is free if it may have been given to others."""
         self._require_confirmed(claim.id)
         with _refusing():
             observed = self._backend.observe()
@@ -396,7 +397,7 @@ class Hooks:
                 self._backend.remove(uuid, vm_gone=False, withdraw=True)
             else:
                 self._backend.withdraw(uuid)
-        except (Refused, UnavailableError) as error:  # the reconciler finds it
+        except (Refused, UnavailableError) as error:  # the reconciler finds the slice
             log.warning("slice %s: not undone: %s", uuid, error)
 
     @contextmanager
@@ -410,7 +411,7 @@ class Hooks:
 
 
 def _require_time(deadline: float) -> None:
-    """Libvirt has been told no by now, or soon will: nothing may be permitted any more."""
+    """Refuse once the deadline has passed: libvirt is about to get a refusal, and nothing may be permitted any more."""
     if time.monotonic() >= deadline:
         raise _NoTimeError("agent.timeout", "the agent did not decide in time; see its log, and try again")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's key, which never leaves this host, and the request for a certificate for it."""
+"""The agent's private key, which never leaves this host, and its certificate signing request."""
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 
 def new_key() -> tuple[str, str]:
-    """Return a new private key and a signing request for it, both PEM. Who it is for is the API's to say."""
+    """Return a new private key and a signing request for it, both PEM. The API sets the subject."""
     key = ec.generate_private_key(ec.SECP256R1())
     request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hears from the kernel what happens to slices between two looks at them.
+"""Receives the kernel's events about slices between two looks at the host.
 
-An operator's events (a slice or a GPU came, went, was taken from a VM) have everything compared at once. What a guest
-can cause (faults, overruns) is only logged: it must not keep the agent busy.
+Events that an operator causes trigger a comparison at once: a slice or GPU came, went, or was taken from a VM. Events
+that a guest can cause, such as faults and overruns, are only logged, so that a guest cannot keep the agent busy.
 """
 
 import logging
@@ -25,7 +25,7 @@ _LOGGED = {EventKind.REVOKED: logging.WARNING, EventKind.OVERRUN: logging.WARNIN
 
 
 class Events(Protocol):
-    """`vgpumgr.control.events.Watch`."""
+    """The interface of `vgpumgr.control.events.Watch`."""
 
     def wait(self, timeout_s: float | None = None) -> Event | Snapshot | None: ...
 
@@ -43,8 +43,10 @@ def watch(
     subscribe: Callable[[], AbstractContextManager[Events]] = _subscribed,
     retry_s: float = _RETRY_S,
 ) -> None:
-    """Log what happens and call `changed` where it matters, until `stop`. Without the module, or when
-    it says what is not understood, it subscribes again now and then: everything is polled, too.
+    """Log events and call `changed` for those that matter, until `stop` is set.
+
+    It subscribes again from time to time if the module is missing or sends something that it does not understand. The
+    agent also polls everything, so no change is missed.
     """
     while not stop.is_set():
         try:
@@ -63,5 +65,5 @@ def _follow(events: Events, changed: Callable[[], None], stop: threading.Event) 
                 log.log(_LOGGED[seen.kind], "%s", describe(seen))
             if seen.kind in _COMPARED:
                 changed()
-        elif seen is not None:  # at first, and whenever something could not be told
+        elif seen is not None:  # a snapshot comes first, and whenever events were lost
             changed()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Unix socket with one request and one answer for each connection, each a JSON object on one line.
 
-The root helper and libvirt's hook are served in this way. `listen` makes the socket file; a `LineServer` accepts at it
-and gives each connection a thread of its own; `receive_line` and `Reply` are for that thread. Standard library only.
+It serves the root helper and libvirt's hook. `listen` creates the socket file. A `LineServer` accepts connections and
+gives each a thread, which uses `receive_line` and `Reply`. Standard library only.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ class TooLongError(Exception):
 
 
 class SocketTakenError(FileExistsError):
-    """Somebody else serves this socket, or what stands in its place is no socket."""
+    """Another process serves this socket, or the path is not a socket."""
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
@@ -40,14 +40,14 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 def refusal(code: str, reason: str) -> dict[str, Any]:
-    """Return the answer that refuses; its reason is one line."""
+    """Return a refusal. Its reason is put on one line."""
     return {"ok": False, "code": str(code), "reason": " ".join(reason.split())}
 
 
 def receive_line(connection: socket.socket, *, limit: int, deadline: float) -> bytes:
-    """Return the one line that comes, without its end. `deadline`: by time.monotonic().
+    """Return the received line without its end. `deadline`: by time.monotonic().
 
-    TooLongError, TimeoutError; ConnectionError if the peer hangs up first, or sends more than the line.
+    Raises TooLongError, TimeoutError; ConnectionError if the peer closes first or sends more than one line.
     """
     parts: list[bytes] = []
     length = 0
@@ -71,17 +71,17 @@ def receive_line(connection: socket.socket, *, limit: int, deadline: float) -> b
 
 
 def peer_uid(connection: socket.socket) -> int:
-    """Return the user at the other end, as the kernel knows it."""
+    """Return the peer's user id, from the kernel."""
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(data)[1])
 
 
 def listen(path: Path, *, mode: int, gid: int = -1) -> socket.socket:
-    """Return a socket that listens at `path`, of this mode and group; SocketTakenError, other OSError.
+    """Return a socket that listens at `path` with this mode and group. Raises SocketTakenError, other OSError.
 
-    It takes the place of one that nobody serves. The file is made under another name and moved, so that nobody finds
-    it before it listens, and it has its mode from the start: whoever owns the directory could put a link to another
-    file in its place before a chmod.
+    It replaces a socket that nobody serves. The file is created under another name and then renamed, so that nobody
+    finds it before it listens. It has its mode from the start, because chmod would be unsafe: the directory's owner
+    could first replace the file by a link to another file.
     """
     _refuse_if_served(path)
     making = path.with_name(f".{path.name}.new")
@@ -125,22 +125,22 @@ def _refuse_if_served(path: Path) -> None:
         except (ConnectionRefusedError, FileNotFoundError):
             return
         except BlockingIOError:
-            pass  # its queue is full: it is served, though badly
+            pass  # its queue is full, so somebody serves it, though slowly
     raise SocketTakenError(f"another process answers at {path}: stop it first")
 
 
 class Reply:
-    """The one answer to a connection: the first one wins, and closes it. For use by several threads."""
+    """The only answer to a connection: the first one is sent and closes the connection. Threads may share it."""
 
     def __init__(self, connection: socket.socket, *, send_s: float = 0) -> None:
-        """`send_s`: how long sending may take; 0: it never blocks, and an answer is no longer than the kernel holds."""
+        """`send_s`: time limit to send. 0 never blocks, and then an answer must fit into the kernel's buffer."""
         self._connection = connection
         self._send_s = send_s
         self._lock = threading.Lock()
         self._sent = False
 
     def send(self, answer: Mapping[str, Any]) -> None:
-        """Send and close. It does not matter whether anybody still listens."""
+        """Send and close. Ignore a peer that has gone."""
         with self._lock:
             if self._sent:
                 return
@@ -149,17 +149,17 @@ class Reply:
                 self._connection.settimeout(self._send_s)
                 self._connection.sendall(encode(answer))
                 self._connection.shutdown(socket.SHUT_RDWR)
-                while self._connection.recv(_CHUNK_BYTES):  # what a closed socket leaves unread resets its peer
+                while self._connection.recv(_CHUNK_BYTES):  # closing with unread data would reset the peer's connection
                     pass
             self._connection.close()
 
 
 class LineServer:
-    """Accepts until it is closed. `open`: how many connections have a place now.
+    """Accepts connections until it is closed. `open`: the number of present connections.
 
-    `serve` answers a connection through its Reply, in a thread called `name`; what it raises is logged. `turn_away`
-    answers a connection that gets no thread: True if all `places` are taken, False if there are no threads. `admit`
-    may have a connection closed instead.
+    `serve` answers a connection through its Reply, in a thread called `name`; its exceptions are logged. `turn_away`
+    answers a connection that gets no thread: its flag is True if all `places` are taken, False if no thread can start.
+    If `admit` returns False, the connection is closed.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class LineServer:
             except OSError as error:
                 if self._closing.is_set():
                     return
-                log.warning("%s: cannot accept: %s", self._name, error)  # out of descriptors: let some be closed
+                log.warning("%s: cannot accept: %s", self._name, error)  # out of descriptors: wait
                 self._closing.wait(_PAUSE_S)
                 continue
             if self._admit(connection):
@@ -201,7 +201,7 @@ class LineServer:
                 connection.close()
 
     def close(self) -> None:
-        """Stop accepting; what was begun goes on. `run` returns, and then the listener may be closed."""
+        """Stop accepting. Requests in progress finish. Once `run` has returned, the listener may be closed."""
         self._closing.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -216,7 +216,7 @@ class LineServer:
             return
         try:
             threading.Thread(target=self._converse, args=(connection, reply), name=self._name, daemon=True).start()
-        except RuntimeError as error:  # no threads or memory: let some end
+        except RuntimeError as error:  # out of threads or memory
             log.error("%s: a connection is turned away: %s", self._name, error)
             self._leave()
             self._turn_away(reply, False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``vgpumgr-agent``: the host agent, as the user vgpumgr."""
+"""``vgpumgr-agent``: the host agent, run by the user vgpumgr."""
 
 import argparse
 import logging
@@ -43,9 +43,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def serve(config: Config, sysfs: Sysfs, *, peer_uid: int = 0) -> None:
-    """Run until SIGTERM or SIGINT. `peer_uid`: whom the hook's socket answers.
+    """Run until SIGTERM or SIGINT. `peer_uid`: the user that the hook's socket answers.
 
-    ConfigError, StateError, ApiAwayError, OSError.
+    Raises ConfigError, StateError, ApiAwayError, AgentFailedError, OSError.
     """
     with ExitStack() as stack:
         store = Store(config.state_dir, Clock(sysfs))
@@ -69,7 +69,7 @@ def serve(config: Config, sysfs: Sysfs, *, peer_uid: int = 0) -> None:
 
 
 def _stop_on_signal(agent: Agent) -> None:
-    """A thread of its own waits for signals: a handler could interrupt the very lock that stopping takes."""
+    """Wait for signals in a separate thread, because a handler could interrupt code that holds a lock `stop` needs."""
     signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 

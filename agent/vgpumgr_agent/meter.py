@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the kernel's counters to what each group used in each hour, in whole numbers. Pure.
+"""Turns the kernel's counters into each group's usage by hour, in whole numbers. Pure.
 
-A counter lives as long as its group stays configured on a GPU whose engine goes on; what is counted is by how much it
-grew in that life. Between two samples growth is spread evenly over time, rounded so that nothing is lost: the hours of
-an interval add up to its growth exactly. How long an interval was is said by the monotonic clock alone, so that a wall
-clock that is set moves growth to another hour at most, and never changes a sum.
+A counter's life lasts while its group stays configured and its GPU's engine runs. Usage is the counter's growth within
+one life. Growth between two samples is spread evenly over the time between them, and rounded so that the hours add up
+to it exactly. Only the monotonic clock measures that time. So setting the wall clock can move growth to another hour,
+but never changes a sum.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ HOUR_NS = 3600 * 10**9
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """When a host was looked at: the wall clock, and the monotonic one before and after."""
+    """When a host was observed: the wall clock, and the monotonic clock before and after."""
 
     wall_ns: int
     before_ns: int
@@ -26,7 +26,7 @@ class Moment:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSample:
-    """A configured group's counters. `id`: of the life that they count; 0 if it was not told."""
+    """A configured group's counters. `id`: of the counters' life, 0 if not reported."""
 
     generation: int
     run_ns: int
@@ -46,7 +46,7 @@ _GROWING = ("generation", "run_ns", "runs", "switches", "throttled_ns", "latency
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """A host at one moment. `engines`: for how long each GPU's engine has gone on."""
+    """A host at one moment. `engines`: the age of each GPU's engine, in ns."""
 
     boot_id: str
     moment: Moment
@@ -56,7 +56,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Used:
-    """What a group used; the members of `vgpumgr.wire.usage.Reading`. All but `due_ns` only grow."""
+    """A group's usage; the members of `vgpumgr.wire.usage.Reading`. All except `due_ns` only grow."""
 
     run_ns: int = 0
     due_ns: int = 0
@@ -68,7 +68,7 @@ class Used:
         return Used(**{name: getattr(self, name) + getattr(other, name) for name in USED})
 
     def before(self, past: int, whole: int) -> "Used":
-        """Return the part of this that falls into the first `past` of `whole`, rounded down."""
+        """Return the part of this usage in the first `past` of `whole`, rounded down."""
         return Used(**{name: getattr(self, name) * past // whole for name in USED})
 
     def __sub__(self, other: "Used") -> "Used":
@@ -80,7 +80,7 @@ NOTHING = Used()
 
 
 def sampled(observed: Observed, moment: Moment) -> Sample:
-    """Return what of an observation is counted."""
+    """Return the counted part of an observation."""
     engines = {gpu.address: gpu.wall_ns for gpu in observed.gpus.values()}
     engines |= {broker.gpu: broker.wall_ns for broker in observed.brokers.values() if broker.running}
     return Sample(
@@ -105,7 +105,7 @@ def sampled(observed: Observed, moment: Moment) -> Sample:
 
 
 def grown(last: Sample, now: Sample, observed: Observed) -> Iterator[tuple[int, GroupKey, Used]]:
-    """Yield hour, group and what was used in it since `last`, for `now`, which `observed` became."""
+    """Yield hour, group and usage between the samples `last` and `now`. `now` was made from `observed`."""
     running = {gpu for gpu in now.engines if _went_on(last, now, gpu)}
     for key, sample in now.groups.items():
         gpu = key[0]
@@ -126,7 +126,7 @@ def grown(last: Sample, now: Sample, observed: Observed) -> Iterator[tuple[int, 
 
 
 def assured(observed: Observed, group: ObservedGroup, elapsed_ns: int) -> int:
-    """Return what a group gets in that time if everybody always has work: its part by weight, its cap at most."""
+    """Return a group's time if all groups always have work: its share by weight, limited by its cap."""
     weights = sum(each.weight for key, each in observed.groups.items() if key[0] == group.gpu and each.configured)
     due_ns = elapsed_ns * group.weight // weights if weights else 0
     if group.cap_us and group.cap_period_us:
@@ -135,7 +135,7 @@ def assured(observed: Observed, group: ObservedGroup, elapsed_ns: int) -> int:
 
 
 def split(used: Used, end_ns: int, span_ns: int) -> Iterator[tuple[int, Used]]:
-    """Spread what was used evenly over the `span_ns` before `end_ns`; yield hours and their parts, which add up."""
+    """Spread usage evenly over the `span_ns` before `end_ns`. Yield hours and their parts, which add up to it."""
     last_hour = max(0, end_ns) // HOUR_NS
     start_ns = max(0, end_ns - span_ns)
     told = NOTHING
@@ -149,9 +149,10 @@ def split(used: Used, end_ns: int, span_ns: int) -> Iterator[tuple[int, Used]]:
 
 
 def _went_on(last: Sample, now: Sample, gpu: str) -> bool:
-    """Whether an engine is the one that was there before: it is older by at least the time between the two looks.
+    """Return whether an engine still runs since the last sample: it aged by at least the time between both.
 
-    A new one cannot be, but for one that was younger than a look takes. Both are of the kernel's monotonic clock.
+    A new engine cannot have that age, unless the last one was younger than a look takes. Both times are from the
+    kernel's monotonic clock.
     """
     if last.boot_id != now.boot_id or gpu not in last.engines:
         return False
@@ -166,7 +167,7 @@ def _same_life(before: GroupSample, sample: GroupSample) -> bool:
 
 
 def _span_ns(last: Sample, now: Sample, gpu: str) -> int:
-    """In what time the growth came: since the last look, but no longer than the engine is old."""
+    """Return the time in which the growth came: since the last look, but at most the engine's age."""
     age_ns = now.engines[gpu]
     if last.boot_id != now.boot_id:
         return age_ns

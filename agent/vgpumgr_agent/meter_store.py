@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The meter: what every group on this host has used, by hour, on disk, until the API has it and for ten days after.
+"""The meter: usage of every group on this host by hour, on disk until the API has it, and ten days more.
 
-What is on disk only changes together: the counters as they were last seen, and the hours that they were counted in. So
-a crash loses nothing that the kernel still knows, and counts nothing twice. A disk that is full delays counting.
+The last seen counters and the hours with their growth are written in one transaction. So a crash loses nothing that the
+kernel still knows, and counts nothing twice. A full disk delays counting.
 """
 
 import logging
@@ -57,10 +57,10 @@ class MeterClock:
 
 
 class Meter:
-    """One file of the state directory, whose owner keeps a second agent out. Threads may share it."""
+    """A file in the state directory, whose lock keeps a second agent out. Threads may share it."""
 
     def __init__(self, path: Path, clock: MeterClock | None = None) -> None:
-        """A file that is damaged is put aside, and counting begins anew. OSError."""
+        """Open the file. A damaged one is set aside, and counting starts again. Raises OSError."""
         self._path = path
         self._guard = threading.RLock()
         self.clock = clock or MeterClock()
@@ -68,7 +68,7 @@ class Meter:
         try:
             self._database = _opened(path)
         except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):  # no space, no permission: nothing is wrong with the file
+            if isinstance(error, sqlite3.OperationalError):  # disk full or no permission: the file is not damaged
                 raise OSError(0, f"{error}", str(path)) from error
             aside = path.with_name(f"{path.name}.damaged")
             log.warning("%s is damaged (%s): kept as %s; usage that the API has not got is lost", path, error, aside)
@@ -79,19 +79,19 @@ class Meter:
 
     @property
     def trouble(self) -> str:
-        """Why the last look was not counted, empty if it was."""
+        """Return why the last look was not counted, or an empty text."""
         return self._trouble and f"usage cannot be written to {self._path}: {self._trouble}; it is counted once it can"
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the file."""
         with self._guard:
             self._database.close()
 
     # ---- counting
 
     def watch(self, observe: Callable[[], Observed]) -> Observed:
-        """Look at the host through `observe` and count what was used since the last look. Raises what that raises."""
-        with self._guard:  # looks are counted in the order in which they were made
+        """Observe the host and count usage since the last look. Raises what `observe` raises."""
+        with self._guard:  # looks must be counted in order
             before_ns = self.clock.monotonic_ns()
             observed = observe()
             after_ns = self.clock.monotonic_ns()
@@ -99,14 +99,14 @@ class Meter:
         return observed
 
     def count(self, observed: Observed, moment: Moment) -> bool:
-        """Count what was used since the last look; whether it is on disk. If not, the next look counts it too."""
+        """Count usage since the last look. Return whether it is on disk. If not, the next look counts it too."""
         now = sampled(observed, moment)
         with self._guard:
             try:
                 with self._database:
                     self._database.execute("BEGIN IMMEDIATE")
                     last = self._last()
-                    # What a meter's first look finds may have been counted by one before it.
+                    # An earlier meter may have counted what the first look of this one finds.
                     self._add(grown(last, now, observed) if last is not None else ())
                     faults.point("meter.added")
                     self._remember(now)
@@ -167,20 +167,20 @@ class Meter:
             + ", ".join(f"{name} = {name} + excluded.{name}" for name in USED),
             [(*key, revision + place, *astuple(part)) for place, (key, part) in enumerate(sums.items(), start=1)],
         )
-        # When the API hears of a new hour, it may forget the old ones: none of them must go on by then.
+        # Once the API hears of a new hour, it may forget the old ones. So delete them here first.
         self._drop(known)
 
     def _drop(self, known: int) -> None:
-        """Remove what is old, of what the API has, which is up to the revision `known`."""
+        """Delete old hours that the API has. It has all up to the revision `known`."""
         self._database.execute(
             "DELETE FROM hours WHERE revision <= ? AND hour < ?",
             (known, self.clock.wall_ns() // HOUR_NS - KEPT_HOURS),
         )
 
-    # ---- telling the API
+    # ---- sending to the API
 
     def pending(self) -> Readings:
-        """Return what the API has not got, a part of it if it is much, and nothing but our state if it has all."""
+        """Return readings that the API lacks, at most READINGS_MAX; if it lacks none, only our state."""
         with self._guard:
             identity, newest, after = self._identity()
             rows = self._database.execute(
@@ -206,7 +206,7 @@ class Meter:
         )
 
     def acknowledged(self, sent: Readings, answer: Metered) -> None:
-        """Note what the API has, which may be less than before if it was restored. sqlite3.Error."""
+        """Record what the API has. A restored API may have less than before. Raises sqlite3.Error."""
         with self._guard, self._database:
             self._database.execute("BEGIN IMMEDIATE")
             identity, _, _ = self._identity()
@@ -228,7 +228,7 @@ class Meter:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Open or make the file. sqlite3.Error; closes it again then."""
+    """Open or create the file. Raises sqlite3.Error, and closes it then."""
     path.touch(mode=0o600)
     database = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
     try:

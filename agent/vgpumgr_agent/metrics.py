@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Prometheus may know of this host: a file for the node exporter's textfile collector.
+"""Metrics of this host for Prometheus: a file for the node exporter's textfile collector.
 
-So the agent listens to nobody for it. The file is there whole or not at all; how old it is tells whether the agent is
-at work.
+With a file, the agent needs no listening socket for metrics. The file is replaced atomically. Its age shows whether the
+agent is working.
 """
 
 import math
@@ -26,10 +26,10 @@ Family = tuple[str, str, str, Sequence[Sample]]
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """The agent at one moment. `observed` None: the host cannot be looked at. `told`: see `Reporter.counts`.
+    """The agent at one moment. `observed` None: the host cannot be observed. `told`: see `Reporter.counts`.
 
-    `executors`: how that of each slice is. `contact_s`: see `Store.contact_s`. `certificate_s`: how long ago the host's
-    certificate came, None if it has none or nobody knows.
+    `executors`: the state of each slice's executor. `contact_s`: see `Store.contact_s`. `certificate_s`: the
+    certificate's age, or None if there is no certificate or its age is unknown.
     """
 
     observed: Observed | None
@@ -47,7 +47,7 @@ class State:
 
 
 def write(path: Path, text: str) -> None:
-    """Replace the file, for all to read. OSError."""
+    """Replace the file, readable for all. Raises OSError."""
     aside = path.with_name(f".{path.name}.new")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     with os.fdopen(descriptor, "w") as file:
@@ -57,7 +57,7 @@ def write(path: Path, text: str) -> None:
 
 
 def text(state: State) -> str:
-    """Return all of it in Prometheus' format."""
+    """Return all metrics in Prometheus' format."""
     families = [*_agent(state), *(_host(state.observed) if state.observed is not None else ())]
     families += _executors(state.executors)
     return "".join(_family(*family) for family in families)
@@ -124,7 +124,7 @@ def _groups(observed: Observed) -> Iterable[Family]:
 
 
 def _slices(observed: Observed) -> Iterable[Family]:
-    """Whose it is says one family; the others name it by `slice` alone, and go on when that changes."""
+    """Yield the families about slices. Only slice_info names the owner, so the others go on when it changes."""
     slices = [({"slice": str(uuid)}, found) for uuid, found in sorted(observed.slices.items())]
     named = [
         ({**labels, "vm_uuid": str(found.vm_uuid or ""), "tenant": found.tenant, "gpu": found.gpu}, 1.0)
@@ -136,7 +136,7 @@ def _slices(observed: Observed) -> Iterable[Family]:
 
 
 def _executors(executors: Mapping[UUID, Standing]) -> Iterable[Family]:
-    """Of slices that are to have one."""
+    """Yield the families about slices that need an executor."""
     there = [({"slice": str(uuid)}, each) for uuid, each in sorted(executors.items()) if each.state != ABSENT]
     up = [(labels, float(each.state == RUNNING)) for labels, each in there]
     yield "gauge", "vgpumgr_slice_executor_up", "Whether its executor runs.", up

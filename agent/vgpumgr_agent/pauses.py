@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long to leave the API alone after it has failed, so that a fleet neither hammers it nor comes back as one."""
+"""How long to pause after the API has failed, so that a fleet neither floods it nor returns all at once."""
 
 import random
 
@@ -10,7 +10,7 @@ RETRY_AFTER_MAX_S = 300.0
 
 
 class Pauses:
-    """Twice as long each time, never the same on two hosts, and never less than the API has asked for."""
+    """Doubles each pause, randomises it per host, and never goes below the pause that the API asked for."""
 
     def __init__(self, least_s: float, most_s: float) -> None:
         self._least_s = least_s
@@ -18,11 +18,11 @@ class Pauses:
         self._failures = 0
 
     def over(self) -> None:
-        """Begin anew: it has answered."""
+        """Reset the pause, because the API has answered."""
         self._failures = 0
 
     def after(self, error: Exception) -> float:
-        """Return how long to wait now that this has happened."""
+        """Return how long to wait after this error."""
         longest_s = min(self._most_s, self._least_s * 2 ** min(self._failures, 10))
         self._failures += 1
         asked_s = error.retry_after_s if isinstance(error, ApiRefusedError) else 0.0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Permits from a VM's start until its slices are open: what became of each that was given.
+"""Tracks permits from a VM's start until its slices are open.
 
-The kernel does not say why there is no permit any more. One that was there with time left at the last look was used in
-between; one whose time was over by then has expired. Threads may share it.
+The kernel does not say why a permit is gone. If it still had time left at the last look, it was used since. If its time
+was over by then, it has expired. Threads may share it.
 """
 
 import threading
@@ -19,29 +19,29 @@ _ROUNDED_S = 1.0
 
 
 class Permits:
-    """Those that were given and of which neither use nor end has been seen."""
+    """Permits that were given, and neither used nor expired as far as is known."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
-        """`now_s`: a clock that never goes back."""
+        """`now_s`: a monotonic clock."""
         self._now_s = now_s
         self._guard = threading.Lock()
         self._ends_s: dict[UUID, float] = {}
 
     def given(self, uuids: Iterable[UUID]) -> None:
-        """A VM that starts has just been permitted these."""
+        """Record that a starting VM has just got permits for these slices."""
         with self._guard:
             self._ends_s |= dict.fromkeys(uuids, self._now_s() + PERMIT_S)
 
     def over(self, uuids: Iterable[UUID]) -> None:
-        """Nobody waits for the use of these any more."""
+        """Forget the permits of these slices."""
         with self._guard:
             for uuid in uuids:
                 self._ends_s.pop(uuid, None)
 
     def expired(self, observed: Observed) -> list[UUID]:
-        """Return those that ended unused since the last look, each once.
+        """Return the slices whose permit expired unused since the last look, each once.
 
-        One that an agent of before gave is watched from the first look that sees it.
+        A permit from before the agent's restart is tracked from the first look that sees it.
         """
         ended = []
         with self._guard:
@@ -53,7 +53,7 @@ class Permits:
                 over = self._now_s() >= ends_s - _ROUNDED_S
                 if found is not None and found.permit_s and not found.open:
                     self._ends_s[uuid] = self._now_s() + found.permit_s
-                elif found is not None or over:  # a look that began before the slice was made does not see it
+                elif found is not None or over:  # a look that began before the slice was created does not see it
                     del self._ends_s[uuid]
                     if over and found is not None and not found.open:
                         ended.append(uuid)

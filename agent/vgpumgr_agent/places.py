@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims for processes: what to do for them, from what shall be and what is; and what is told of them. Pure.
+"""Claims for processes: the actions that desired and observed state call for, and the reported state. Pure.
 
-A place is a tenant of a broker, on a GPU that the host's settings set aside. It is made when its claim comes and not
-when a program starts, because nothing on a host announces a program. A deleted claim's programs end with its place. For
-as long as no program may begin (after the lease, in maintenance, after a fence), a place that has programs stays, and
-one that has none goes.
+A place is a tenant of a broker, on a GPU that the host's settings set aside. It is created when its claim arrives, not
+when a program starts, because nothing on a host announces a program. When a claim is deleted, its programs end with its
+place. While no program may start (after the lease, in maintenance, after a fence), a place with programs stays, and a
+place without programs is removed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,12 +30,12 @@ Aside = Mapping[str, ObservedGpu]
 
 
 def is_for_processes(claim: DesiredSlice) -> bool:
-    """Whether a claim is for processes."""
+    """Return whether a claim is for processes."""
     return claim.workload is Workload.PROCESS
 
 
 def set_aside(gpus: Sequence[ObservedGpu], shared: Mapping[str, ObservedGpu], addresses: frozenset[str]) -> Aside:
-    """Return the GPUs of these `addresses` that processes may have. `gpus`: as their own driver knows them."""
+    """Return the GPUs among `addresses` that processes may have. `gpus`: as reported by their own driver."""
     return {
         gpu.address: replace(
             gpu,
@@ -50,7 +50,7 @@ def set_aside(gpus: Sequence[ObservedGpu], shared: Mapping[str, ObservedGpu], ad
 
 
 def troubles(aside: Aside, shared: Mapping[str, ObservedGpu], addresses: frozenset[str]) -> list[str]:
-    """Return a line for each GPU that the settings set aside in vain."""
+    """Return a line for each GPU that is set aside but cannot be used."""
     return [
         f"GPU {address}: set aside for processes, and shared by vgpumgr.ko for VMs; take it out of one of the settings"
         if address in shared
@@ -62,9 +62,10 @@ def troubles(aside: Aside, shared: Mapping[str, ObservedGpu], addresses: frozens
 def plan(
     kept: Kept, observed: Observed, *, gpus: frozenset[str], leased: frozenset[UUID], overdue: Orphans
 ) -> Iterator[AdmitProcesses | DismissProcesses]:
-    """Yield what brings places to what they shall be, in order; nothing once they are so.
+    """Yield the actions that bring places to the wanted state, in order.
 
-    `gpus`: those set aside; `leased`: claims whose lease goes on; `overdue`: orphans that go if they still are.
+    `gpus`: those set aside; `leased`: claims with a valid lease; `overdue`: orphans to remove if they still are
+    orphans.
     """
     wanted = kept.wanted()
     claims = {claim.id: claim for claim in wanted.slices if is_for_processes(claim)}
@@ -107,13 +108,13 @@ def _is_met(claim: DesiredSlice, observed: Observed) -> bool:
 
 
 def terms_of(claim: DesiredSlice) -> Terms:
-    """Return what a claim's place is made for."""
+    """Return the terms of a claim's place."""
     names = ("tenant", "weight", "cap_us", "cap_period_us", "timeslice_us", "mem_bytes")
     return Terms(**{name: getattr(claim, name) for name in names})
 
 
 def errors(wanted: Wanted, observed: Observed, *, gpus: frozenset[str]) -> dict[UUID, str]:
-    """Return why claims for processes are not as they should be."""
+    """Return why claims for processes are not in order."""
     found = {}
     for claim in wanted.slices:
         broker = observed.brokers.get(claim.gpu)
@@ -127,7 +128,7 @@ def errors(wanted: Wanted, observed: Observed, *, gpus: frozenset[str]) -> dict[
 
 
 def standings(observed: Observed) -> dict[UUID, Standing]:
-    """Return how the broker of each place is."""
+    """Return the state of each place's broker."""
     return {
         uuid: Standing(
             state=RUNNING if place.ready else STARTING if place.served else FAILED,
@@ -140,7 +141,7 @@ def standings(observed: Observed) -> dict[UUID, Standing]:
 
 
 def reported(place: ObservedPlace, observed: Observed, *, generation: int, error: str) -> ReportedSlice:
-    """Return what the API is told of a place."""
+    """Return the report about a place."""
     return ReportedSlice(
         id=place.uuid,
         generation=generation,
@@ -156,8 +157,9 @@ def reported(place: ObservedPlace, observed: Observed, *, generation: int, error
 
 
 def applied_permille(place: ObservedPlace, observed: Observed) -> int:
-    """Return the share that a broker assures a place, whatever others do. Weights are permille, unless they are more in
-    sum.
+    """Return the share that a broker guarantees to a place.
+
+    A weight is a permille of the GPU, unless the weights add up to more than 1000.
     """
     if not place.served or place.terms is None:
         return 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where claimed cards are plugged in now. Pure.
+"""Finds where claimed cards are plugged in now. Pure.
 
-The API names a card by what it said of itself, with the address that it had when the host last reported. Between that
-and now somebody may have opened the host, so every address in a desired state is looked up before it is used.
+The API names a card by its identity, with the address of the host's last report. Since then the card may have been
+moved to another slot. So every address in a desired state is looked up before it is used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _SHOWN = 5
 
 
 def cards_of(observed: Observed, others: Sequence[ObservedGpu]) -> Cards:
-    """Return this host's cards. `others`: GPUs as their own driver knows them, also those that are shared."""
+    """Return this host's cards. `others`: GPUs as reported by their own driver, including shared ones."""
     uuids = {gpu.address: gpu.uuid for gpu in others}
     found = {gpu.address: gpu for gpu in [*others, *observed.gpus.values()]}
     return distinct(
@@ -33,9 +33,10 @@ def cards_of(observed: Observed, others: Sequence[ObservedGpu]) -> Cards:
 
 
 def placed(named: Sequence[Named], cards: Cards) -> list[Named]:
-    """Return the same with the present addresses; of cards that are not here one that no card has, if theirs is taken.
+    """Return claims or groups with the present addresses of their cards.
 
-    What is of a card that the API cannot tell from others keeps its address.
+    A card that is absent keeps its address, unless another card is there now; then it gets an address that no card has.
+    If the API cannot tell a card from others, its address is kept.
     """
     known: dict[tuple[str, DesiredCard], str] = {}
     return [_placed(one, cards, known) for one in named]
@@ -59,17 +60,17 @@ def _address(last: str, named: DesiredCard, cards: Cards) -> str:
 
 
 def card_of(named: DesiredCard) -> Card:
-    """Return a card as the API names it."""
+    """Return the card that the API names."""
     return Card(uuid=named.uuid, serial=named.serial, pci_ids=named.pci_ids)
 
 
 def called(card: DesiredCard) -> str:
-    """Return what people can look for."""
+    """Return a card's name for people."""
     return card.uuid or (f"of serial number {card.serial}" if card.serial else f"of kind {card.pci_ids}")
 
 
 def absent(claims: Sequence[DesiredSlice], cards: Cards) -> list[str]:
-    """Return a line for each claimed card that is not here, with what it hits."""
+    """Return a line for each absent card with claims, naming these."""
     hit: dict[DesiredCard, list[UUID]] = {}
     for claim in claims:
         if claim.card is not None and claim.gpu not in cards:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to do, from what shall be and what is. Pure: no clock, no input or output.
+"""Plans actions from desired and observed state. Pure: no clock, no input or output.
 
-Only a tombstone makes a claim's device go while it may still be wanted. A device of a claim that no VM uses goes too,
-since the next start makes it again. So do orphans, unused devices and groups that nothing asks for, once they are
-overdue: whoever calls decides when desired state is to be believed about what it does not name.
+While a claim's device may still be wanted, only a tombstone removes it. A claim's device that no VM uses is removed
+too, because the next start creates it again. So are orphans, unused devices and groups that nothing names, once they
+are overdue. The caller decides when desired state can be trusted about what it does not name.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from vgpumgr_agent.backends import GroupKey, Observed, ObservedGroup, ObservedSl
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What this host shall have. `doomed`: groups that lost a slice to a tombstone; they go once empty."""
+    """The state that this host should have. `doomed`: groups that lost a slice to a tombstone, removed once empty."""
 
     groups: tuple[DesiredGroup, ...] = ()
     slices: tuple[DesiredSlice, ...] = ()
@@ -27,7 +27,7 @@ class Wanted:
 
 
 class Why(StrEnum):
-    """Why a device goes."""
+    """Why a device is removed."""
 
     TOMBSTONE = "tombstone"
     RELEASED = "released"
@@ -40,7 +40,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Orphans:
-    """Devices of ours and groups that neither desired state nor a tombstone names, and that nobody uses."""
+    """Unused devices of ours and unused groups that neither desired state nor a tombstone names."""
 
     slices: frozenset[UUID] = frozenset()
     groups: frozenset[GroupKey] = frozenset()
@@ -48,14 +48,14 @@ class Orphans:
 
 @dataclass(frozen=True)
 class BindGpu:
-    """Have a GPU of the configuration bound to the module or adopted, and closed to VMs without a permit."""
+    """Bind a GPU of the configuration to the module or adopt it, and close it to VMs without a permit."""
 
     gpu: str
 
 
 @dataclass(frozen=True)
 class ConfigureGroup:
-    """Give a group its parameters."""
+    """Set a group's parameters."""
 
     group: DesiredGroup
 
@@ -69,21 +69,21 @@ class ForgetGroup:
 
 @dataclass(frozen=True)
 class ApplySlice:
-    """Give a device its tenant, weight and cap."""
+    """Set a device's tenant, weight and cap."""
 
     claim: DesiredSlice
 
 
 @dataclass(frozen=True)
 class RenewPermit:
-    """Let a permit last longer, if the VM that it is for is still starting."""
+    """Extend a permit, if its VM is still starting."""
 
     uuid: UUID
 
 
 @dataclass(frozen=True)
 class RemoveSlice:
-    """Remove a device, or the record of one that is gone. The helper refuses one that a VM has open."""
+    """Remove a device, or the record of one that is gone. The helper refuses a device that a VM has open."""
 
     uuid: UUID
     why: Why
@@ -91,28 +91,28 @@ class RemoveSlice:
 
 @dataclass(frozen=True)
 class StartExecutor:
-    """Start the executor of a device that has none."""
+    """Start the executor of a device without one."""
 
     uuid: UUID
 
 
 @dataclass(frozen=True)
 class HaltExecutor:
-    """End the executor of a device that is gone."""
+    """Stop the executor of a device that is gone."""
 
     uuid: UUID
 
 
 @dataclass(frozen=True)
 class AdmitProcesses:
-    """Have places for claims for processes of one GPU, on their terms."""
+    """Create places for claims for processes of one GPU, with their terms."""
 
     claims: tuple[DesiredSlice, ...]
 
 
 @dataclass(frozen=True)
 class DismissProcesses:
-    """Take a place away, and its programs with it."""
+    """Remove a place, which ends its programs."""
 
     uuid: UUID
     why: Why
@@ -137,7 +137,7 @@ RENEW_BELOW_S = 75
 
 
 def bindings(unusable: Sequence[Unusable], *, due: frozenset[str]) -> list[BindGpu]:
-    """Return what may make GPUs of the configuration usable. `due`: those that have not been tried just now."""
+    """Return the actions that may make listed GPUs usable. `due`: GPUs that were not tried just now."""
     return [BindGpu(found.gpu) for found in unusable if found.code in MENDABLE and found.gpu in due]
 
 
@@ -149,10 +149,10 @@ def plan(
     overdue: Orphans = _NONE,
     executed: frozenset[UUID] = frozenset(),
 ) -> list[Action]:
-    """Return what brings `observed` to `wanted`, in order; nothing once it is there.
+    """Return the actions that bring `observed` to `wanted`, in order; none if they agree.
 
-    `released`: slices whose VM libvirt has declared gone; `overdue`: orphans that go if they still are; `executed`:
-    slices whose executor is to be started now, if it is `lacking`.
+    `released`: slices whose VM is gone according to libvirt; `overdue`: orphans to remove if they still are orphans;
+    `executed`: slices whose executor should be started now, if it is `lacking`.
     """
     nobodys = orphans(wanted, observed)
     return [
@@ -168,7 +168,7 @@ def plan(
 
 
 def lacking(wanted: Wanted, observed: Observed, *, released: frozenset[UUID] = frozenset()) -> dict[UUID, str]:
-    """Return the devices that stay and have no executor though they are to have one, with the reason if it is known."""
+    """Return the devices that stay and lack an executor that they need, with the reason if known."""
     claims = {claim.id: claim for claim in wanted.slices}
     found = {}
     for uuid, each in observed.slices.items():
@@ -183,12 +183,12 @@ def lacking(wanted: Wanted, observed: Observed, *, released: frozenset[UUID] = f
 
 
 def _left_over(observed: Observed) -> frozenset[UUID]:
-    """Executors whose device is gone, and is not on its way out."""
+    """Return the executors whose device is gone, and is not being removed."""
     return frozenset(observed.executors.keys() - observed.slices.keys() - observed.removing - observed.stale_records)
 
 
 def orphans(wanted: Wanted, observed: Observed) -> Orphans:
-    """Return what is there for nobody. Groups of a GPU that is open to all may be somebody else's."""
+    """Return the orphans. Groups on a GPU that is open to all are left out: they may be somebody else's."""
     known = wanted.tombstones | {claim.id for claim in wanted.slices}
     ours = {address for address, gpu in observed.gpus.items() if gpu.attach == "permit"}
     return Orphans(
@@ -224,7 +224,7 @@ def _same_group(group: DesiredGroup, found: ObservedGroup | None) -> bool:
 
 
 def _same_cap(wanted: DesiredGroup | DesiredSlice, found: ObservedGroup | ObservedSlice) -> bool:
-    """Without a cap its period means nothing."""
+    """Compare caps. Without a cap the period has no meaning."""
     if not wanted.cap_us:
         return not found.cap_us
     return (found.cap_us, found.cap_period_us) == (wanted.cap_us, wanted.cap_period_us)
@@ -254,9 +254,9 @@ def _unwanted(found: ObservedSlice, claim: DesiredSlice | None, *, dead: bool, r
     if found.open:
         return None
     if claim is None:
-        # Without a claim and without a tombstone the API may have forgotten it by mistake; see orphans().
+        # With neither claim nor tombstone, the API may have lost the claim by mistake; see orphans().
         return Why.TOMBSTONE if dead else None
-    if found.gpu != claim.gpu:  # the next start makes it where the claim is now
+    if found.gpu != claim.gpu:  # the next start creates it on the claim's GPU
         return Why.MOVED
     return None if found.permit_s else Why.IDLE
 
@@ -270,7 +270,7 @@ def _forgotten(wanted: Wanted, observed: Observed) -> Iterator[ForgetGroup]:
 
 
 def _unused(wanted: Wanted, observed: Observed) -> set[GroupKey]:
-    """Groups without slices that nothing names."""
+    """Return the groups without slices that nothing names."""
     named = {(group.gpu, group.tenant) for group in wanted.groups}
     named |= {(claim.gpu, claim.tenant) for claim in wanted.slices}
     used = {(found.gpu, found.tenant) for found in observed.slices.values()}

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How agent, helper and backends say no, and that nobody answered.
+"""Exceptions for a refusal, and for no answer, from the helper or a backend.
 
-A refusal of the helper or the kernel travels to whoever asked for it as it is: through the helper's socket, the
-backend, and the answer to libvirt's hook. Imports nothing of the agent, so that the root helper stays small.
+A refusal of the helper or the kernel reaches the requester unchanged: through the helper's socket, the backend, and the
+answer to libvirt's hook. This module imports nothing of the agent, so that the root helper stays small.
 """
 
 from uuid import UUID
 
 
 class Refused(Exception):  # noqa: N818  # it is an answer, not a fault
-    """What was asked for was refused, and nothing was changed.
+    """A request was refused, and nothing was changed.
 
-    `code`: frozen. `reason`: one line that says what to do. `to_tenant`: the same for a slice's tenant, where the
-    reason names what others have. `slice_id`: the one of a VM's slices that it is about, None for all.
+    `code`: frozen. `reason`: one line that says what to do. `to_tenant`: a reason for the slice's tenant, used where
+    `reason` names things of other tenants. `slice_id`: the slice of the VM that the refusal is about, None for all.
     """
 
     def __init__(self, code: str, reason: str, *, to_tenant: str = "") -> None:
@@ -23,13 +23,13 @@ class Refused(Exception):  # noqa: N818  # it is an answer, not a fault
         super().__init__(f"{code}: {reason}")
 
     def told_of(self, slice_id: UUID) -> str:
-        """Return what the tenant of one of the VM's slices may read; the others may be other tenants'."""
+        """Return the text for the tenant of one of the VM's slices. Other slices may belong to other tenants."""
         another = self.slice_id not in (None, slice_id)
         return f"{self.code}: {'another slice of the VM was refused' if another else self._to_tenant}"
 
 
 class UnavailableError(Exception):
-    """Nobody answered. What was asked for may have been done, and may be asked for again."""
+    """No answer came. The request may have been carried out, and may be repeated."""
 
     def __init__(self, code: str, reason: str) -> None:
         self.code = code

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices whose VM is gone. Not kept across starts: devices that nobody uses are found anyway."""
+"""Slices whose VM is gone. Not kept across restarts, because unused devices are found anyway."""
 
 import threading
 from collections.abc import Container
@@ -7,24 +7,24 @@ from uuid import UUID
 
 
 class Released:
-    """A set that threads may share."""
+    """A thread-safe set of slices."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._uuids: set[UUID] = set()
 
     def add(self, uuid: UUID) -> None:
-        """The VM of this slice is gone."""
+        """Record that this slice's VM is gone."""
         with self._guard:
             self._uuids.add(uuid)
 
     def discard(self, uuid: UUID) -> None:
-        """It is used again."""
+        """Record that a slice is used again."""
         with self._guard:
             self._uuids.discard(uuid)
 
     def keep_only(self, present: Container[UUID], *, known: frozenset[UUID]) -> None:
-        """Forget those of `known` that are not present any more."""
+        """Forget the slices in `known` that are not in `present`."""
         with self._guard:
             self._uuids -= {uuid for uuid in known if uuid not in present}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API is told: what is there, never what was asked for. Pure."""
+"""Builds reports for the API: the observed state, never the requested one. Pure."""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -19,7 +19,7 @@ _ERROR_CHARACTERS, _CARD_CHARACTERS = 200, 80
 
 
 class SliceError(NamedTuple):
-    """Why a slice is not as it should be. `code`: frozen, empty if the error has none of its own."""
+    """Why a slice is not as it should be. `code`: frozen, empty if the error has none."""
 
     text: str
     code: str = ""
@@ -36,11 +36,11 @@ def build(
     agent_epoch: int,
     seq: int,
 ) -> Report:
-    """Return a report. `kept`: as it was on disk before `observed` was looked at: an absence is one after that, and
-    holds after a new start of the agent, too.
+    """Return a report.
 
-    `others`: GPUs that are not shared; `errors`: why slices are not as they should be; `executors`: of
-    those that are there.
+    `kept`: the state on disk before `observed` was taken. An absence in the report is then later than this state, and
+    still holds after a restart of the agent. `others`: GPUs that are not shared; `errors`: why slices are not in order;
+    `executors`: the states of executors.
     """
     gpus = [*observed.gpus.values(), *(gpu for gpu in others if gpu.address not in observed.gpus)]
     return Report(
@@ -58,7 +58,7 @@ def build(
 
 
 def blind(*, boot_id: UUID, gpus: Sequence[ObservedGpu], refusals: Sequence[str], agent_epoch: int, seq: int) -> Report:
-    """Return a report of a host that cannot be looked at: it confirms nothing."""
+    """Return a report of a host that cannot be observed. It confirms nothing."""
     return Report(
         boot_id=boot_id,
         agent_epoch=agent_epoch,
@@ -74,11 +74,11 @@ def blind(*, boot_id: UUID, gpus: Sequence[ObservedGpu], refusals: Sequence[str]
 
 
 def applied_permille(found: ObservedSlice, observed: Observed) -> int:
-    """Return the share that the kernel assures a slice, whatever others do, as its weights and caps say.
+    """Return the share that the kernel guarantees to a slice by its weights and caps.
 
-    Weights of groups are permille of the GPU, unless together they are more. A group's share is divided by weight
-    among its slices; what slices that do not exist would get is nobody's yet. Under another policy than best_effort all
-    slices have the same, or all places.
+    A group's weight is a permille of the GPU, unless the weights add up to more than 1000. The group's share is divided
+    among its slices by weight. The part of slices that do not exist yet is given to nobody. Under a policy other than
+    best_effort, each slice gets an equal share, by the number of places or of slices, whichever is larger.
     """
     group = observed.groups.get((found.gpu, found.tenant))
     if group is None or not group.configured:
@@ -140,7 +140,7 @@ def _group(group: ObservedGroup, observed: Observed) -> ReportedGroup:
 
 
 def _of_broker(gpu: str, observed: Observed) -> tuple[int, int]:
-    """For how long a broker has run, and what of that nobody was charged for."""
+    """Return a broker's age, and the part of it that no tenant was charged for."""
     broker = observed.brokers.get(gpu)
     wall_ns = broker.wall_ns if broker else 0
     return wall_ns, max(0, wall_ns - sum(each.run_ns for key, each in observed.groups.items() if key[0] == gpu))

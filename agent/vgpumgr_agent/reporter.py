@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the API what is here: a report when something has changed, and that it is so still in between.
+"""Sends reports to the API when something has changed, and heartbeats in between.
 
-What only counts is no change: it is told now and then while it moves. A Reporter belongs to the agent; `deliver` is the
-body of a thread.
+Changed counters alone do not count as a change. They are reported from time to time. A Reporter belongs to the agent;
+`deliver` runs in a thread.
 """
 
 import logging
@@ -40,7 +40,7 @@ _EXECUTOR_COUNTERS = ("memory_used_bytes",)
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """The report that the API has. `counters_s`, `repeat_s`: how old it may get, never the same on two hosts."""
+    """The last report that the API has. `counters_s`, `repeat_s`: its maximum ages, randomised per host."""
 
     report: Report
     at_s: float
@@ -49,7 +49,7 @@ class Told:
 
 
 class Reporter:
-    """What the API was told last, and what it is to be told next."""
+    """The last report and the next one."""
 
     def __init__(
         self,
@@ -62,8 +62,9 @@ class Reporter:
         pauses: Pauses | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`counters_s`: how often to report counters that move. `renew_soon`: hears that our certificate is of an
-        authority that is being replaced.
+        """`counters_s`: how often to report changing counters.
+
+        `renew_soon`: called if the authority of our certificate is being replaced.
         """
         self._api = api
         self._store = store
@@ -80,18 +81,18 @@ class Reporter:
 
     @property
     def waiting(self) -> Report | None:
-        """What was handed over and not delivered yet."""
+        """Return the report that is not delivered yet, if there is one."""
         with self._guard:
             return self._waiting
 
     def report(self, report: Report) -> None:
-        """Hand over a report for delivery; one that was not delivered yet is replaced."""
+        """Queue a report. It replaces one that is not delivered yet."""
         with self._guard:
             self._waiting = report
             self._guard.notify()
 
     def deliver(self) -> None:
-        """Deliver until `stop`. What cannot be delivered is tried again, unless there is newer."""
+        """Deliver until `stop` is set. Retry a failed report, unless a newer one is queued."""
         trouble = ""
         while not self._stop.is_set():
             with self._guard:
@@ -109,7 +110,7 @@ class Reporter:
             except (ApiAwayError, ApiRefusedError, OSError) as error:
                 self.counts["any", "failed"] += 1
                 trouble = str(error)
-                fenced = isinstance(error, ApiRefusedError) and error.code == Code.HOST_FENCED  # `follow` says so
+                fenced = isinstance(error, ApiRefusedError) and error.code == Code.HOST_FENCED  # `follow` logs a fence
                 if trouble != before and not fenced:
                     log.warning("report not delivered: %s", trouble)
                 self._put_back(report)
@@ -120,7 +121,7 @@ class Reporter:
             self._waiting = self._waiting or report
 
     def _tell(self, host: UUID, report: Report) -> str:
-        """Return what was sent."""
+        """Send a report or a heartbeat. Return which of them."""
         if self._told is not None and not self._due(report, self._told) and self._holds(host, self._told.report):
             return "heartbeat"
         self._told = None
@@ -145,12 +146,12 @@ class Reporter:
         return age_s >= told.counters_s and _counted(report) != _counted(told.report)
 
     def _holds(self, host: UUID, told: Report) -> bool:
-        """Whether the API takes it that its last report is so still; not, if it has another or knows no heartbeats."""
+        """Send a heartbeat. Return whether the API accepts it: it has our last report and supports heartbeats."""
         try:
             beat = Heartbeat(boot_id=told.boot_id, agent_epoch=told.agent_epoch, seq=told.seq)
             taken = self._api.heartbeat(host, beat)
         except ApiRefusedError as error:
-            if error.code == Code.ROUTE_UNKNOWN:  # it is older than we are
+            if error.code == Code.ROUTE_UNKNOWN:  # the API is older than we are
                 return False
             raise
         self._heed(taken)
@@ -162,7 +163,7 @@ class Reporter:
 
 
 def _stated(report: Report) -> Report:
-    """What a report says, without what only counts."""
+    """Return a report without its counters."""
     groups = [each.model_copy(update=dict.fromkeys((*_GROUP_COUNTERS, *_TIMES), 0)) for each in report.groups]
     slices = [
         each.model_copy(

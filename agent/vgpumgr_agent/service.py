@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent at work: looks, plans, acts, reports; again when anything has changed, and at an interval.
+"""The agent's main loop: look, plan, act, report. It runs after each change, and at an interval.
 
-An Agent owns its threads from `start` to `close`. Everything that happens elsewhere only wakes it up; what to do
-follows from what is there at that moment.
+An Agent owns its threads from `start` to `close`. Events elsewhere only wake it up: it decides by the state that it
+then finds.
 """
 
 import contextlib
@@ -47,11 +47,11 @@ SWITCHES_PER_TIMESLICE = 20
 
 
 class AgentFailedError(Exception):
-    """A part of the agent died of a mistake of ours; start it again."""
+    """A part of the agent failed because of a bug. Restart the agent."""
 
 
 class Agent:
-    """A host's agent, from parts that are given."""
+    """A host's agent. The caller supplies its parts."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Agent:
         api: Api,
         others: Callable[[], Sequence[ObservedGpu]] = tuple,
     ) -> None:
-        """`others`: GPUs of this host that are not shared."""
+        """`others`: returns the GPUs of this host that are not shared."""
         self._config = config
         self._store = store
         self._meter = meter
@@ -127,18 +127,18 @@ class Agent:
         self._unwritten = ""
 
     def wake(self) -> None:
-        """Have everything compared at once."""
+        """Trigger a comparison at once."""
         self._woken.set()
 
     def stop(self) -> None:
-        """End `run` soon."""
+        """Make `run` return soon."""
         self._stop.set()
         self._woken.set()
 
     def run(self) -> None:
-        """Serve until `stop`; AgentFailedError.
+        """Serve until `stop` is called. Raises AgentFailedError.
 
-        Threads that wait for the API may outlive this for a while; they hold nothing.
+        Threads that wait for the API may run a little longer; they hold no resources.
         """
         bodies = {
             "desired": self.control_plane.follow,
@@ -173,7 +173,7 @@ class Agent:
             self.stop()
 
     def reconcile(self) -> None:
-        """Look, plan and act until nothing is left to do, and report. Never raises for what a host may suffer."""
+        """Look, plan and act until nothing is left to do, then report. Never raises for a possible host state."""
         self._store.flush()
         refusals = [*self._unkept(), *self._bind_gpus(), *map(str, self._unusable)]
         try:
@@ -186,21 +186,21 @@ class Agent:
             self._report_blind(error, refusals)
 
     def _unkept(self) -> list[str]:
-        """Return what is known here and not on disk, and why."""
+        """Return why state is only in memory and not on disk."""
         return [trouble for trouble in (self._store.trouble, self._meter.trouble) if trouble]
 
     def _bind_gpus(self) -> list[str]:
-        """Have listed GPUs bound that are not, and keep what cannot be used; return what was refused."""
+        """Bind listed GPUs that are not bound. Remember unusable ones. Return the refusals."""
         self._unusable = unusable(self._sysfs)
         refusals: list[str] = []
         if actions := bindings(self._unusable, due=self._attempts.due([found.gpu for found in self._unusable])):
-            with contextlib.suppress(UnavailableError):  # the next look at the host says so
+            with contextlib.suppress(UnavailableError):  # the next look at the host reports this
                 refusals = self._actions.run(actions).refusals
             self._unusable = unusable(self._sysfs)
         return refusals
 
     def _look(self) -> Observed:
-        """Look at this host, and note where its cards are. Refused, UnavailableError."""
+        """Look at this host, and record where its cards are. Raises Refused, UnavailableError."""
         observed = self._meter.watch(self._backend.observe)
         self._store.on_machine(observed.machine)
         others = self._others()
@@ -214,7 +214,7 @@ class Agent:
         return replace(observed, gpus=gpus)
 
     def _measured(self, gpu: ObservedGpu, card: Card) -> ObservedGpu:
-        """Add what is known of its card. Turns are long enough for what it costs to end one."""
+        """Add what is known of a GPU's card, and raise the minimum timeslice to suit the cost of a switch."""
         cost_us = probe_results.switch_cost_us(self._sysfs.paths.probes, card.uuid)
         least_us = max(gpu.timeslice_min_us, min(SWITCHES_PER_TIMESLICE * cost_us, TIMESLICE_US_MAX))
         return replace(gpu, **asdict(card), switch_cost_us=cost_us, timeslice_min_us=least_us)
@@ -278,7 +278,7 @@ class Agent:
             self._store.prove(kept, {gpu: observed.taken(gpu) for gpu in [*observed.gpus, *self._aside]})
             doubted = [claim.slice for claim in kept.claims if claim.unproven and places.is_for_processes(claim.slice)]
             if not all(self._store.unproven(claim.id) for claim in doubted):
-                self.wake()  # nobody else asks for their places
+                self.wake()  # nothing else triggers the creation of their places
 
     def _plan(self, kept: Kept | None, observed: Observed) -> list[Action]:
         released = self._released.all()
@@ -295,7 +295,10 @@ class Agent:
         ]
 
     def _report_blind(self, error: Refused | UnavailableError, refusals: Sequence[str]) -> None:
-        """A module that refuses has no GPUs for us; a helper that is away says nothing about them."""
+        """Report that the host cannot be observed.
+
+        If the module refuses, we have no GPUs. If the helper is away, the last known GPUs are reported.
+        """
         self._seq += 1
         self.reporter.report(
             report.blind(
@@ -308,13 +311,13 @@ class Agent:
         )
 
     def _note(self, problems: Sequence[str]) -> None:
-        """Log each problem once, until it has gone."""
+        """Log each new problem once."""
         for problem in sorted(set(problems) - self._problems):
             log.warning("%s", problem)
         self._problems = frozenset(problems)
 
     def _show(self, observed: Observed | None) -> None:
-        """Write metrics, if they are wanted. Where that fails the log says so once."""
+        """Write metrics if a file is configured. A failure is logged once."""
         path, kept = self._config.metrics_file, self._store.kept
         if path is None:
             return
@@ -346,7 +349,7 @@ class Agent:
 
 
 def _unclaimed(kept: Kept | None, observed: Observed) -> list[str]:
-    """Devices of ours that nobody claims and nobody deleted: they go when nobody uses them, see `grace`."""
+    """Return a line for each device of ours with neither claim nor tombstone. Unused ones are removed, see `grace`."""
     wanted = kept.wanted() if kept else Wanted()
     known = wanted.tombstones | {claim.id for claim in wanted.slices}
     return [

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent remembers between starts: desired state, when the API last spoke, its own token, its epoch.
+"""The agent's persistent state: desired state, time of the API's last answer, credentials, epoch.
 
-A Store owns the state directory: a lock file keeps a second agent out. Threads may share it. What cannot be written
-counts at once all the same, and is written when there is room: a full disk stops neither a cut of a quota nor a fence.
+A Store owns the state directory, whose lock file keeps a second agent out. Threads may share it. State that cannot be
+written takes effect at once, and is written when there is room. So a full disk delays neither a reduced quota nor a
+fence.
 """
 
 import fcntl
@@ -45,7 +46,7 @@ COPIED = (
 
 
 class StateError(Exception):
-    """The state directory cannot be used. The text says why and what to do."""
+    """The state directory cannot be used. The text gives the reason and the remedy."""
 
 
 class Certificate(BaseModel):
@@ -59,7 +60,7 @@ class Certificate(BaseModel):
     renew_after_s: float
 
     def is_due(self, now: Stamp) -> bool:
-        """Whether to ask for the next one; also if nobody knows how old it is. The clock's date does not matter."""
+        """Return whether a new certificate is due. One of unknown age is due. The wall clock does not matter."""
         age_s = self.obtained.age_s(now)
         return age_s is None or age_s >= self.renew_after_s
 
@@ -85,15 +86,15 @@ class Credentials(BaseModel):
 
 
 def token_hash(token: str) -> str:
-    """Return what tells one-time tokens apart without keeping them."""
+    """Return a hash that identifies a one-time token, so that the token itself is not kept."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 class Store:
-    """The agent's memory, in a directory that only it reads."""
+    """The agent's state, in a directory that only the agent reads."""
 
     def __init__(self, directory: Path, clock: Clock) -> None:
-        """StateError: another agent runs, or files cannot be read."""
+        """Open the state directory. Raises StateError if another agent runs, or files cannot be read."""
         self.clock = clock
         self._directory = directory
         self._guard = threading.RLock()
@@ -129,7 +130,7 @@ class Store:
             raise StateError(f"{directory} is damaged ({reason}); empty it and enrol this host again") from error
 
     def close(self) -> None:
-        """Let another agent use the directory."""
+        """Release the directory to another agent."""
         os.close(self._lock_file)
 
     def _load(self, name: str, kind: type[Model]) -> Model | None:
@@ -141,20 +142,20 @@ class Store:
     def _next_epoch(self) -> int:
         path = self._directory / "agent_epoch"
         before = int(path.read_text()) if path.exists() else 0
-        # Seconds, so that it grows even where the directory was lost.
+        # In seconds, so that the epoch grows even if the directory was lost.
         epoch = max(before + 1, int(time.time()))
         write_durably(path, f"{epoch}\n")
         return epoch
 
     def save_credentials(self, credentials: Credentials) -> None:
-        """Keep what the host is known by, readable by the agent's user only. OSError."""
+        """Keep the host's credentials, readable by the agent's user only. Raises OSError."""
         write_durably(self._directory / "credentials.json", credentials.model_dump_json() + "\n")
         self.credentials = credentials
 
     # ---- which machine this is
 
     def on_machine(self, machine: str) -> None:
-        """Note on which machine this agent runs, empty if nobody can tell. The first one has what is kept."""
+        """Record which machine this is, or "" if unknown. The state belongs to the first machine recorded."""
         with self._guard:
             self._here = machine
             if machine and (self._machine is None or _MACHINE in self._unwritten):
@@ -163,17 +164,17 @@ class Store:
 
     @property
     def placed(self) -> bool:
-        """Whether it is known on which machine this agent runs, as far as it can be."""
+        """Return whether a look has recorded this machine, even as unknown."""
         return self._here is not None
 
     @property
     def copied(self) -> bool:
-        """Whether what is kept belongs to another machine than this one."""
+        """Return whether the kept state belongs to another machine."""
         with self._guard:
             return bool(self._here) and self._machine is not None and self._machine.machine != self._here
 
     def adopt_machine(self) -> None:
-        """What is kept belongs to this machine from now on: it was enrolled anew."""
+        """Assign the kept state to this machine, because it was enrolled again."""
         with self._guard:
             self._machine = Machine(machine=self._here) if self._here else None
             if self._machine is None:
@@ -182,7 +183,7 @@ class Store:
                 self._save(_MACHINE, self._machine)
 
     def certificate_file(self, certificate: Certificate) -> Path:
-        """Return a file with key and certificate for TLS, made anew from what is kept. OSError."""
+        """Return a file with key and certificate for TLS, written again each time. Raises OSError."""
         path = self._directory / "certificate.pem"
         write_durably(path, certificate.key + certificate.certificate)
         return path
@@ -191,13 +192,13 @@ class Store:
 
     @property
     def written(self) -> Kept | None:
-        """The desired state that a new start of the agent would find: all that the API may be told is carried out."""
+        """The desired state on disk, which survives a restart. Only this may be reported as carried out."""
         with self._guard:
             return self._written
 
     @property
     def trouble(self) -> str:
-        """Why something is known that is not on disk, empty if all of it is."""
+        """Why some state is not on disk, or an empty text."""
         with self._guard:
             reasons = sorted(set(self._unwritten.values()))
         if not reasons:
@@ -208,7 +209,7 @@ class Store:
         )
 
     def flush(self) -> None:
-        """Write what could not be written when it came."""
+        """Write the state that could not be written before."""
         with self._guard:
             if _DESIRED in self._unwritten and self._kept is not None:
                 self._keep(self._kept)
@@ -216,13 +217,13 @@ class Store:
                 self._heard(self._contact)
 
     def require_room(self) -> None:
-        """Find out whether credentials could be kept, before the API is asked for any. OSError."""
+        """Check that credentials could be stored, before any are requested. Raises OSError."""
         path = self._directory / "room"
         write_durably(path, "0" * _CREDENTIALS_BYTES)
         path.unlink()
 
     def _save(self, name: str, value: BaseModel) -> bool:
-        """Write a file, or remember why not; whether it is on disk."""
+        """Write a file, or remember the error. Return whether the file is on disk."""
         try:
             write_durably(self._directory / name, value.model_dump_json() + "\n")
         except OSError as error:
@@ -235,12 +236,12 @@ class Store:
 
     @property
     def kept(self) -> Kept | None:
-        """The desired state that is obeyed, None before the first."""
+        """The desired state in effect, or None before the first."""
         with self._guard:
             return self._kept
 
     def see(self, cards: Cards) -> None:
-        """Note where this host's cards are: what is kept speaks of the addresses that they have now."""
+        """Record where this host's cards are, and change the kept state to their present addresses."""
         with self._guard:
             self._cards = cards
             if self._kept is not None:
@@ -248,21 +249,21 @@ class Store:
 
     @property
     def cards(self) -> Cards:
-        """What was seen last; empty before the first look."""
+        """The last seen cards, empty before the first look."""
         with self._guard:
             return self._cards
 
     @property
     def updates(self) -> int:
-        """Grows with each document and each fence; see `receive`."""
+        """A counter of documents and fences; see `receive`."""
         with self._guard:
             return self._updates
 
     def receive(self, new: Desired, *, asked_at: int) -> bool:
-        """Merge a document and put the result on disk; whether anything changed.
+        """Merge a document and write the result to disk. Return whether anything changed.
 
-        `asked_at`: `updates` when it was asked for. If others have arrived meanwhile, one that is older is dropped, or
-        of another epoch, as nobody can tell which of them is the later.
+        `asked_at`: the value of `updates` when the document was requested. If others have arrived since, an older
+        document is dropped. So is one of another epoch, because their order is unknown.
         """
         with self._guard:
             before = self._kept if self.credentials is None else documents.as_host(self._kept, self.credentials.host_id)
@@ -291,10 +292,10 @@ class Store:
             return after != before
 
     def fence(self, told: Credentials) -> None:
-        """Give every claim up, because the API said to these credentials that this host was fenced.
+        """Give up every claim, because the API rejected these credentials with a fence of this host.
 
-        It holds at once, also where the disk is full; across starts once it is written. Of credentials that this host
-        no longer has it says nothing.
+        This takes effect at once, even if the disk is full. It survives a restart once it is written. A fence of
+        credentials that this host no longer has is ignored.
         """
         with self._guard:
             if self._kept is None or told != self.credentials:
@@ -307,33 +308,33 @@ class Store:
 
     @property
     def fenced(self) -> bool:
-        """Whether there are claims that were given up; only a whole document says which are claims again."""
+        """Return whether claims were given up after a fence. Only a complete document restores any of them."""
         kept = self.kept
         return kept is not None and any(claim.fenced for claim in kept.claims)
 
     def touch(self) -> None:
-        """Note that the API has just said that nothing changed."""
+        """Record that the API has just answered."""
         with self._guard:
             self._answered = self.clock.now()
             self._heard(self._answered)
 
     @property
     def heard(self) -> bool:
-        """Whether the API has answered since this start."""
+        """Return whether the API has answered since this start."""
         with self._guard:
             return self._answered is not None
 
     @property
     def answered_s(self) -> float | None:
-        """How long ago the API last answered, None if it has not since this start."""
+        """How long ago the API last answered, or None if it has not since this start."""
         with self._guard:
             return self._answered.age_s(self.clock.now()) if self._answered else None
 
     @property
     def contact_s(self) -> float | None:
-        """How long ago the API last answered, also before this start; None: never, infinite: nobody can tell.
+        """How long ago the API last answered, even before this start. None: never; infinite: unknown.
 
-        Leases count from then, but for claims that it does not name.
+        Leases count from that answer, except those of claims that it does not name.
         """
         with self._guard:
             contact = self._contact
@@ -344,20 +345,20 @@ class Store:
 
     @property
     def certificate_s(self) -> float | None:
-        """How long ago the host's certificate came, None if it has none, or nobody knows."""
+        """The age of the host's certificate, or None if there is none or its age is unknown."""
         credentials = self.credentials
         if credentials is None or credentials.certificate is None:
             return None
         return credentials.certificate.obtained.age_s(self.clock.now())
 
     def fresh(self) -> bool:
-        """Whether what is kept is all that the API wants: trusted, and called the newest since this start, just now."""
+        """Return whether the kept state is trusted, and the API has recently confirmed it as the newest."""
         with self._guard:
             age_s = self.answered_s
             return self._kept is not None and self._kept.trusted and age_s is not None and age_s <= FRESH_S
 
     def age(self) -> None:
-        """Note now and then how old leases are, for a boot that sets the clock back."""
+        """Save the age of leases from time to time, in case a boot sets the clock back."""
         with self._guard:
             now = self.clock.now()
             if self._contact is not None and (contact := self._contact.aged(now)) != self._contact:
@@ -370,7 +371,7 @@ class Store:
         self._save(_CONTACT, contact)
 
     def bind(self, uuid: UUID, vm_uuid: UUID, generation: int) -> None:
-        """Note that the API bound a slice to a VM."""
+        """Record that the API bound a slice to a VM."""
         with self._guard:
             if self._kept is None:
                 return
@@ -385,7 +386,7 @@ class Store:
             self._keep(self._kept.model_copy(update={"claims": claims}))
 
     def prove(self, kept: Kept, devices: Mapping[str, frozenset[UUID]]) -> None:
-        """Note which devices each GPU had when `kept` had been carried out: the places of all others are free."""
+        """Record each GPU's devices after `kept` was carried out. Every other place there is free."""
         with self._guard:
             if self._kept is kept and (after := documents.proven(kept, devices)) is not kept:
                 self._keep(after)
@@ -395,7 +396,7 @@ class Store:
         if self._save(_DESIRED, kept):
             self._written = kept
 
-    # ---- questions of the hook
+    # ---- queries of the hook
 
     def claim(self, uuid: UUID) -> DesiredSlice | None:
         """Return a claim on this host."""
@@ -403,37 +404,37 @@ class Store:
         return found.slice if found else None
 
     def given_up(self, uuid: UUID) -> bool:
-        """Whether a claim of this host ended with a fence."""
+        """Return whether a claim of this host was given up after a fence."""
         found = self._find(uuid)
         return found is not None and found.fenced
 
     def unproven(self, uuid: UUID) -> bool:
-        """Whether the place of a claim of this host may have been given to others."""
+        """Return whether the place of a claim of this host may have been given to others."""
         found = self._find(uuid)
         return found is not None and found.unproven
 
     def withheld(self, uuid: UUID) -> str:
-        """Return why no VM may start with a claim of this host before a document is trusted; empty: one may."""
+        """Return why a claim cannot be used before a document is trusted, or "" if it can."""
         kept = self.kept
         return kept.doubts[0] if kept is not None and not kept.trusted and self.unproven(uuid) else ""
 
     def unnamed(self, gpu: str, devices: frozenset[UUID]) -> frozenset[UUID]:
-        """Return what is on a GPU, with these `devices`, though the last document does not name it."""
+        """Return the slices on a GPU that the last document does not name, among them these `devices`."""
         kept = self.kept
         return documents.unnamed(kept, gpu, devices) if kept else devices
 
     def dead(self, uuid: UUID) -> bool:
-        """Whether a slice has been deleted."""
+        """Return whether a slice has been deleted."""
         kept = self.kept
         return kept is not None and any(tombstone.id == uuid for tombstone in kept.tombstones)
 
     def arriving(self, uuid: UUID) -> Arriving | None:
-        """Return that a claim is on its way here, if it is."""
+        """Return the pending arrival of a claim, if any."""
         kept = self.kept
         return next((each for each in (kept.arriving if kept else ()) if each.id == uuid), None)
 
     def moved(self, uuid: UUID) -> Moved | None:
-        """Return where a claim went that was here, if it did."""
+        """Return where a claim of this host moved, if it did."""
         kept = self.kept
         return next((each for each in (kept.moved if kept else ()) if each.id == uuid), None)
 
@@ -444,7 +445,7 @@ class Store:
         return next((group for group in groups if (group.gpu, group.tenant) == (gpu, tenant)), None)
 
     def lease_left_s(self, uuid: UUID) -> float:
-        """Return for how long a VM may be started with a claim of this host without the API; 0: not any more."""
+        """Return how long a claim of this host remains usable without the API; 0 if it is not."""
         with self._guard:
             found, kept, contact = self._find(uuid), self._kept, self._contact
         if found is None or kept is None or found.fenced:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notices GPUs that begin or cease to be shared: the kernel says MDEV_STATE=registered or unregistered.
+"""Watches for GPUs that start or stop being shared: the kernel sends MDEV_STATE=registered or unregistered.
 
-A PCI function that came, or that a driver got or let go, may be a GPU that the host's configuration lists.
+It also watches PCI functions that appear, or that a driver binds or unbinds: they may be GPUs that the host's
+configuration lists.
 """
 
 import importlib
@@ -13,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def watch(changed: Callable[[], None], stop: threading.Event) -> None:
-    """Call `changed` for each such event until `stop`. Without udev it returns at once: everything is polled too."""
+    """Call `changed` for each such event until `stop` is set. Without udev return at once: the agent polls too."""
     try:
         pyudev = importlib.import_module("pyudev")
         monitor = pyudev.Monitor.from_netlink(pyudev.Context())
@@ -32,9 +33,9 @@ def watch(changed: Callable[[], None], stop: threading.Event) -> None:
 
 
 def concerns_binding(properties: Mapping[str, str]) -> bool:
-    """Whether an event may say that a listed GPU is to be bound, or is now.
+    """Return whether an event may mean that a listed GPU needs binding, or is bound now.
 
-    What somebody asked udev to do once more says nothing new, and the agent itself asks so.
+    Synthetic add events are ignored: they carry no news, and the agent itself triggers them.
     """
     if properties.get("SUBSYSTEM") != "pci":
         return False

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways to share an accelerator: what each can do, how it is asked, and what it says is there.
+"""Interface of the ways to share an accelerator: their capabilities, their operations, and the state they report.
 
-Values here are copies taken at one moment. Times are nanoseconds or microseconds as named, shares permille.
+Values here are snapshots. Times are in nanoseconds or microseconds, as their names say, and shares in permille.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ GroupKey = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What a backend enforces. `scope`: "tenant" if each tenant has its own timeslice, "gpu" if all share one."""
+    """The limits that a backend enforces. `scope`: "tenant" if each tenant has a timeslice, "gpu" if all share one."""
 
     weight: bool
     cap: bool
@@ -28,11 +28,11 @@ class Capabilities:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedGpu:
-    """One GPU. `types`: bytes of device memory by mdev type; empty if it cannot be shared.
+    """A GPU. `types`: bytes of device memory by mdev type; empty if it cannot be shared.
 
     `policy`, `places`, `reserve_limit_permille`: how it is shared, see `vgpumgr.control.model.Gpu`. `uuid`, `serial`,
-    `pci_ids`: what the card says of itself, see `vgpumgr.cards`. `switch_cost_us`: as `host probe-gpu` measured it, 0
-    if it did not.
+    `pci_ids`: identity that the card reports, see `vgpumgr.cards`. `switch_cost_us`: as measured by `host probe-gpu`, 0
+    if not measured.
     """
 
     address: str
@@ -56,10 +56,11 @@ class ObservedGpu:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedGroup:
-    """A tenant's group on one GPU. Not `configured`: only a name that slices carry.
+    """A tenant's group on one GPU. If it is not `configured`, it is only a name that slices carry.
 
-    `latency_ns`: of `run_ns`, from its reservation; `lag_ns`: what the engine owes it, goes both ways. `id`: of its
-    counters, another one when it is made anew; 0 if the module does not tell.
+    `latency_ns`: the part of `run_ns` that its reservation gave it. `lag_ns`: what the engine owes the group, negative
+    if the group owes the engine. `id`: identifies this life of the counters and changes when the group is created
+    again; 0 if the module does not report it.
     """
 
     gpu: str
@@ -87,9 +88,9 @@ class ObservedGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedSlice:
-    """A device. `recorded`: ours; `permit_s`: for how long it may still be opened; `vm_uuid`: whom it was made for.
+    """A device. `recorded`: it is ours; `permit_s`: seconds left to open it; `vm_uuid`: the VM that it was created for.
 
-    Counters and what the kernel alone knows: see `vgpumgr.control.model.Slice`.
+    For the counters and the members that only the kernel knows, see `vgpumgr.control.model.Slice`.
     """
 
     uuid: UUID
@@ -116,10 +117,7 @@ class ObservedSlice:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedExecutor:
-    """The process that runs a slice's work. `state`: starting, running, or failed for `reason`; `pid`: 0 for none.
-
-    `memory_used_bytes` of `memory_bytes`: accelerator memory of the slice's programs, by the executor's account.
-    """
+    """The process that runs a slice's work. `state`: starting, running, or failed with `reason`; `pid`: 0 for none."""
 
     state: str
     pid: int = 0
@@ -130,11 +128,11 @@ class ObservedExecutor:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedPlace:
-    """What a claim for processes has: a tenant of its GPU's broker. `served`: the broker has it; `ready`: programs may
-    start there now.
+    """The place of a claim for processes: a tenant of its GPU's broker.
 
-    `terms`: what was asked for, None if only the broker knows of it. `programs`: how many there are; `run_ns`: the time
-    that they obtained of the GPU, `leases`: in how many turns, both since the broker has the tenant.
+    `served`: the broker has the tenant; `ready`: programs may start there now. `terms`: the requested terms, or None if
+    only the broker knows the tenant. `programs`: number of its programs. `run_ns`: its GPU time, and `leases`: its
+    number of turns, both since the broker has had the tenant.
     """
 
     uuid: UUID
@@ -151,7 +149,7 @@ class ObservedPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What a place was made for. `cap_us` 0: no cap."""
+    """The terms of a place. `cap_us` 0: no cap."""
 
     tenant: str
     weight: int
@@ -163,10 +161,10 @@ class Terms:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedBroker:
-    """The broker of a GPU that is set aside for processes. `current`: it has what was admitted last.
+    """The broker of a GPU that is set aside for processes. `current`: it has the terms that were admitted last.
 
-    `reason`: why it does not run. `started_ns`: when it did, on the kernel's monotonic clock, and `wall_ns`: for how
-    long it has. `retired_ns`: by tenant, what places obtained that are gone, of tenants that have others.
+    `reason`: why it does not run. `started_ns`: its start on the kernel's monotonic clock; `wall_ns`: its age.
+    `retired_ns`: GPU time of places that are gone, by tenant, for tenants that still have other places.
     """
 
     gpu: str
@@ -180,10 +178,10 @@ class ObservedBroker:
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """Everything that is there. `stale_records`: of ours that do not exist; `removing`: on their way out.
+    """The observed state of the host. `stale_records`: records of ours without a device; `removing`: being removed.
 
-    `executors`: those that were started, by slice, which may be gone. `machine`: see `Sysfs.machine`. `places`: of
-    claims for processes, and the `brokers` that have them, by GPU.
+    `executors`: all that were started, by slice; the slice may be gone. `machine`: see `Sysfs.machine`. `places`: those
+    of claims for processes. `brokers`: the brokers that have these places, by GPU.
     """
 
     boot_id: UUID
@@ -198,12 +196,12 @@ class Observed:
     brokers: Mapping[str, ObservedBroker] = field(default_factory=dict)
 
     def lends(self, uuid: UUID) -> bool:
-        """Whether a slice that is there is to have an executor."""
+        """Return whether an existing slice needs an executor."""
         gpu = self.gpus.get(self.slices[uuid].gpu)
         return gpu is not None and gpu.engine == LENDING
 
     def taken(self, gpu: str) -> frozenset[UUID]:
-        """Return the devices of ours on a GPU; where all are ours, also without a record those that a VM has open."""
+        """Return our devices and places on a GPU. On a GPU that is all ours, include open devices without a record."""
         all_ours = gpu in self.gpus and self.gpus[gpu].attach == "permit"
         return frozenset(
             uuid
@@ -213,22 +211,22 @@ class Observed:
 
 
 class SliceBackend(Protocol):
-    """One way to share accelerators.
+    """A way to share accelerators.
 
-    Everything raises Refused or UnavailableError, and may be repeated. Threads may share it.
+    Every method raises Refused or UnavailableError, and may be repeated. Threads may share it.
     """
 
     def capabilities(self) -> Capabilities:
-        """What it enforces."""
+        """Return the limits that it enforces."""
 
     def discover(self) -> list[ObservedGpu]:
-        """GPUs that it serves."""
+        """Return its GPUs."""
 
     def observe(self) -> Observed:
-        """Everything that is there."""
+        """Return the observed state."""
 
     def bind(self, gpu: str) -> bool:
-        """Have a GPU shared that the host's configuration lists. Whether it is now; it may take a while longer."""
+        """Start to share a GPU of the host's configuration. Return whether it is shared yet; it may take longer."""
 
     def apply_group(self, group: DesiredGroup) -> None:
         """Configure a tenant's group on a GPU."""
@@ -237,31 +235,32 @@ class SliceBackend(Protocol):
         """Forget a group without slices."""
 
     def prepare(self, claim: DesiredSlice, *, vm_uuid: UUID, timeout_s: float) -> bool:
-        """Make a slice unless it is there, with its executor, and permit one opening. Whether it was made."""
+        """Create a slice and its executor if it does not exist. Permit one opening. Return whether it was created."""
 
     def execute(self, uuid: UUID) -> bool:
-        """Start the executor of a slice that has none, and do not wait for it. False if there is one that runs."""
+        """Start the executor of a slice without waiting for it. Return False if one runs already."""
 
     def halt(self, uuid: UUID) -> None:
-        """End the executor of a slice that is gone."""
+        """Stop the executor of a slice that is gone."""
 
     def apply(self, claim: DesiredSlice) -> None:
-        """Bring a slice's tenant, weight and cap up to date, also while it is in use."""
+        """Update a slice's tenant, weight and cap, even while it is in use."""
 
     def admit(self, claims: Sequence[DesiredSlice]) -> bool:
-        """Have places for claims for processes of one GPU, all or none; whether anything changed."""
+        """Create places for claims for processes of one GPU, all or none. Return whether anything changed."""
 
     def dismiss(self, uuid: UUID) -> None:
-        """Take the place of a claim for processes away: its programs end."""
+        """Remove the place of a claim for processes. This ends its programs."""
 
     def renew(self, uuid: UUID) -> bool:
-        """Let the permit of a VM that is still starting last longer. False if no VM does, or the permit was used."""
+        """Extend the permit of a VM that is still starting. Return False if none is, or the permit was used."""
 
     def withdraw(self, uuid: UUID) -> None:
-        """Take back an unused permit."""
+        """Withdraw an unused permit."""
 
     def remove(self, uuid: UUID, *, vm_gone: bool, withdraw: bool) -> bool:
-        """Remove a slice; False if that goes on in the background.
+        """Remove a slice. Return False if the removal continues in the background.
 
-        Refused while it is open, with `vm_gone` after a moment; while permitted, unless `withdraw` or `vm_gone`.
+        An open slice is refused; with `vm_gone`, only after a short wait. A permitted slice is refused unless
+        `withdraw` or `vm_gone` is set.
         """

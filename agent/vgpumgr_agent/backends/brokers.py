@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the helper says of brokers: places of claims for processes, and what tenants obtained of their GPUs."""
+"""Reads the helper's answer about brokers: the places of claims for processes, and the GPU time of tenants."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypedDict
@@ -9,14 +9,14 @@ from vgpumgr_agent.backends import ObservedBroker, ObservedGroup, ObservedPlace,
 
 
 class OfBrokers(TypedDict):
-    """Members of `Observed`."""
+    """The members of `Observed` that concern brokers."""
 
     places: Mapping[UUID, ObservedPlace]
     brokers: Mapping[str, ObservedBroker]
 
 
 def of_brokers(answer: Sequence[dict[str, Any]]) -> OfBrokers:
-    """Return what a part of the helper's answer says. KeyError, TypeError, ValueError for one that is garbled."""
+    """Parse the brokers' part of the helper's answer. Raises KeyError, TypeError or ValueError if it is malformed."""
     places = {place.uuid: place for broker in answer for place in _places(broker)}
     return {"places": places, "brokers": {found["gpu"]: _broker(found) for found in answer}}
 
@@ -26,7 +26,7 @@ def _broker(found: dict[str, Any]) -> ObservedBroker:
 
 
 def _places(broker: dict[str, Any]) -> Iterator[ObservedPlace]:
-    """What was admitted, and what the broker has; not always the same while it is changed."""
+    """Merge the admitted claims with the broker's tenants. The two can differ during a change."""
     tenants = {tenant["uuid"]: tenant for tenant in broker["tenants"]}
     terms = {claim["uuid"]: Terms(**_without_uuid(claim)) for claim in broker["claims"]}
     for uuid in sorted(tenants.keys() | terms.keys()):
@@ -44,9 +44,9 @@ def _without_uuid(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def groups_of(places: Mapping[UUID, ObservedPlace], brokers: Mapping[str, ObservedBroker]) -> Iterator[ObservedGroup]:
-    """Yield what each tenant has on each GPU of a broker that runs: the sum of its places, as a group of the kernel's.
+    """Yield each tenant's group on each GPU with a running broker: the sum of its places, shown like a kernel's group.
 
-    The counters grow for as long as the tenant has a place and the broker runs; see `ObservedBroker.retired_ns`.
+    The counters grow while the tenant has a place and the broker runs; see `ObservedBroker.retired_ns`.
     """
     members: dict[tuple[str, str], list[tuple[ObservedPlace, Terms]]] = {}
     for place in places.values():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our kernel module, and brokers of GPUs that it has no part in, through the root helper."""
+"""The backend of our kernel module and of brokers, whose GPUs the module does not touch. It uses the root helper."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,20 +28,20 @@ class KmodBackend:
     """A `SliceBackend`."""
 
     def __init__(self, helper: HelperClient, *, call_s: float = 5.0) -> None:
-        """`call_s`: for how long the helper is waited for, also while it is being started again."""
+        """`call_s`: how long to wait for the helper, including its restart."""
         self._helper = helper
         self._call_s = call_s
 
     def capabilities(self) -> Capabilities:
-        """Everything, for each tenant apart."""
+        """Return all capabilities, with separate timeslices for tenants."""
         return Capabilities(weight=True, cap=True, scope="tenant", enforced_by="kernel")
 
     def discover(self) -> list[ObservedGpu]:
-        """Return the GPUs that the module has."""
+        """Return the module's GPUs."""
         return list(self.observe().gpus.values())
 
     def observe(self) -> Observed:
-        """Return what helper and kernel see."""
+        """Return the state that helper and kernel report."""
         answer = self._call("observe")
         try:
             return _observed(answer)
@@ -51,11 +51,11 @@ class KmodBackend:
             ) from error
 
     def bind(self, gpu: str) -> bool:
-        """Have a GPU given to the module by udev, or adopted; never takes it from another driver."""
+        """Have udev bind a GPU to the module, or adopt it. Never takes a GPU from another driver."""
         return self._call("bind", gpu=gpu).get("changed") is True
 
     def apply_group(self, group: DesiredGroup) -> None:
-        """Configure a group; the GPU takes permitted openings only from then on."""
+        """Configure a group. From then on the GPU can be opened only with a permit."""
         self._call("configure", **group.model_dump(mode="json", exclude={"card"}))
 
     def forget_group(self, key: GroupKey) -> None:
@@ -63,7 +63,7 @@ class KmodBackend:
         self._call("forget_group", gpu=key[0], tenant=key[1])
 
     def prepare(self, claim: DesiredSlice, *, vm_uuid: UUID, timeout_s: float) -> bool:
-        """Make and permit a slice, whoever has to be waited for."""
+        """Create and permit a slice. The caller's timeout covers all waiting."""
         answer = self._call(
             "prepare",
             timeout_s=timeout_s,
@@ -90,12 +90,12 @@ class KmodBackend:
         self._call("apply", **_share(claim))
 
     def admit(self, claims: Sequence[DesiredSlice]) -> bool:
-        """Have a broker take claims' programs. It may have to start first."""
+        """Make a broker accept the programs of these claims. The broker may have to start first."""
         terms = [{"timeslice_us": each.timeslice_us, "mem_bytes": each.mem_bytes, **_share(each)} for each in claims]
         return self._call("admit", timeout_s=_BROKER_S, gpu=claims[0].gpu, claims=terms).get("changed") is True
 
     def dismiss(self, uuid: UUID) -> None:
-        """Have no broker take a claim's programs."""
+        """Remove a claim from its broker."""
         self._call("dismiss", timeout_s=_BROKER_S, uuid=str(uuid))
 
     def renew(self, uuid: UUID) -> bool:
@@ -103,7 +103,7 @@ class KmodBackend:
         return self._call("renew", uuid=str(uuid)).get("renewed") is True
 
     def withdraw(self, uuid: UUID) -> None:
-        """Take a permit back."""
+        """Withdraw a permit."""
         self._call("withdraw", uuid=str(uuid))
 
     def remove(self, uuid: UUID, *, vm_gone: bool, withdraw: bool) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA GPUs as inventory: reported so that nobody wonders where they are, and never shared by us."""
+"""NVIDIA GPUs as inventory: they are reported so that operators can see them, and never shared by us."""
 
 import importlib
 import logging
@@ -13,7 +13,7 @@ NAME = "unmanaged"
 
 
 def discover(nvml: Any = None) -> list[ObservedGpu]:
-    """Return this host's NVIDIA GPUs; none without NVIDIA's driver or its Python binding. Never raises.
+    """Return this host's NVIDIA GPUs, or none without NVIDIA's driver or its Python binding. Never raises.
 
     `nvml`: the module to use instead of pynvml.
     """
@@ -24,7 +24,7 @@ def discover(nvml: Any = None) -> list[ObservedGpu]:
             return []
     try:
         nvml.nvmlInit()
-    except nvml.NVMLError as error:  # no driver: the usual case
+    except nvml.NVMLError as error:  # the usual case: no driver
         log.debug("no NVIDIA GPUs: %s", error)
         return []
     try:
@@ -39,7 +39,7 @@ def discover(nvml: Any = None) -> list[ObservedGpu]:
 def _gpu(nvml: Any, handle: Any) -> ObservedGpu:
     pci = nvml.nvmlDeviceGetPciInfo(handle)
     address = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
-    ids = int(pci.pciDeviceId)  # device and vendor
+    ids = int(pci.pciDeviceId)  # holds device and vendor
     return ObservedGpu(
         address=address,
         uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
@@ -57,5 +57,5 @@ def _gpu(nvml: Any, handle: Any) -> ObservedGpu:
 
 
 def _text(said: str | bytes) -> str:
-    """Bindings of before version 11.5 say bytes."""
+    """Return a text. Bindings before version 11.5 return bytes."""
     return said.decode("ascii", errors="replace") if isinstance(said, bytes) else said
