@@ -10,7 +10,7 @@
 #include "broker/tenant.h"
 #include "executor/log.h"
 
-/* Weighs nothing beside others, and reserves nothing. */
+/* The least weight, and no reservation. */
 static const struct vgpu_group_params leaving_terms = {
 	.weight = VGPU_WEIGHT_MIN,
 	.timeslice_ns = VGPU_TIMESLICE_MAX_NS,
@@ -37,7 +37,7 @@ struct seat {
 	struct vgpu_slice slice;
 };
 
-/* Would an engine with nobody else take all of this? */
+/* Would an engine without other tenants accept all of this? */
 static bool is_possible(const struct settings *settings, struct settings_fault *fault)
 {
 	struct vgpu_sched sched;
@@ -61,7 +61,10 @@ static bool is_possible(const struct settings *settings, struct settings_fault *
 	return !refused;
 }
 
-/* What must not change while the broker runs, and who must not come back yet. */
+/*
+ * Refuse changes of fields that are fixed while the broker runs, and tenants whose
+ * removal is still in progress.
+ */
 static bool is_reachable(const struct broker *broker, const struct settings *settings,
 			 struct settings_fault *fault)
 {
@@ -107,9 +110,10 @@ static bool update(struct tenant *tenant, const struct vgpu_group_params *terms,
 }
 
 /*
- * Change the engine and all tenants that stay.  All together they are possible, but
- * not in every order: what the new ones reserve may need what the old ones still
- * have.  Without any reservation each order is.
+ * Change the engine and all tenants that stay.  The new terms are possible together,
+ * but not in every order: a new reservation may need capacity that an old one still
+ * has.  So first drop all reservations that change.  Without any reservation every
+ * order is possible.
  */
 static void change(struct broker *broker, const struct settings *settings)
 {
@@ -176,7 +180,10 @@ bool apply(struct broker *broker, struct settings *settings, struct settings_fau
 		if (!settings_tenant(settings, tenant->settings.name))
 			tenant_leave(tenant);
 	}
-	/* Only the operating system can refuse now, and then the rest stands. */
+	/*
+	 * From here on only the operating system can refuse, and then the rest of the
+	 * configuration stands.
+	 */
 	if (!add(broker, settings, fault))
 		vgpu_log(LOG_ERR, "event=settings.incomplete field=%s %s", fault->field, fault->detail);
 	broker->generation++;

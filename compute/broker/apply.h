@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Carry a configuration out: all of it, or nothing. */
+/* Apply a configuration completely, or not at all. */
 #ifndef VGPU_BROKER_APPLY_H
 #define VGPU_BROKER_APPLY_H
 
 #include "broker/broker.h"
 
 /**
- * apply() - make the broker be as a configuration says
- * @settings: taken over if the configuration is accepted; else still the caller's
+ * apply() - apply a configuration to the broker
+ * @settings: moved into the broker if the configuration is accepted; else still the
+ *	caller's
  *
- * Tenants that are not in it are removed, with their children; new ones are added;
- * the others are changed, from their children's present lease on.  Memory, windows
- * and programs count for children that start later.
+ * Tenants that are not in it are removed, with their children.  New tenants are added.
+ * The others are changed from their children's present lease on.  Memory, windows and
+ * programs apply to children that start later.
  *
  * Return: whether it is accepted; if not, @fault says why and nothing has changed.
  */

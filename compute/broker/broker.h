@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the broker consists of.
+ * The parts of the broker.
  *
  *	main.c		start, signals, stop
- *	control.c	the control socket; apply.c carries a configuration out, show.c
- *			says what there is
+ *	control.c	the control socket; apply.c applies a configuration, show.c
+ *			reports the state
  *	tenant.c	a tenant: its socket, lease page, supervisor and clients
  *	client.c	a client process and its child; native_client.c if it is native
  *	firmware.c	native programs side by side; duty.c their caps
  *	rate.c		how fast a tenant starts processes
  *	supervisor.c	a tenant's supervisor process
  *
- * The arbiter and the scheduler of kmod/sched decide who may use the accelerator, and
- * until when.  A tenant is a group with one slice, and a child is a stream.
+ * The arbiter and the scheduler of kmod/sched decide who may use the accelerator, and until when.
+ * A tenant is a group with one slice, and a child is a stream.
  *
- * Everything happens on one thread.  A tenant owns its supervisor and its clients;
- * the broker owns the tenants.
+ * Everything happens on one thread.  A tenant owns its supervisor and its clients; the broker owns
+ * the tenants.
  */
 #ifndef VGPU_BROKER_BROKER_H
 #define VGPU_BROKER_BROKER_H
@@ -36,17 +36,18 @@ struct broker;
 struct tenant;
 
 enum supervisor_state {
-	SUPERVISOR_DOWN,	/* will be started when @restart is due */
+	SUPERVISOR_DOWN,	/* is started when @restart is due */
 	SUPERVISOR_UP,
-	SUPERVISOR_KILLED,	/* has been sent SIGKILL; its end is waited for */
+	SUPERVISOR_KILLED,	/* SIGKILL was sent; waiting for it to end */
 };
 
 /**
  * struct supervisor - a tenant's supervisor
  * @socket: struct vgpu_supervisor_message; fd -1 while there is none
  * @process: its pidfd
- * @failures: starts in a row that did not last
- * @compilers: started by this process, as it said last; so for the next two
+ * @failures: successive starts that did not last
+ * @compilers: compilers that this process has started, as it last reported; likewise the next two
+ *	fields
  */
 struct supervisor {
 	struct tenant *tenant;
@@ -65,25 +66,25 @@ struct supervisor {
 	uint32_t enforced;
 	uint64_t gate_ns;
 	bool chunk_told;
-	bool ended;	/* is not started again */
+	bool ended;	/* is not restarted */
 };
 
 enum client_state {
-	CLIENT_GREETING,	/* connected; its HELLO is waited for */
+	CLIENT_GREETING,	/* connected; waiting for HELLO */
 	CLIENT_STARTING,	/* START has been sent */
-	CLIENT_RUNNING,		/* it has its window */
-	CLIENT_ENDING,		/* its child is being killed */
+	CLIENT_RUNNING,		/* has its window */
+	CLIENT_ENDING,		/* the child is being killed */
 };
 
 /**
- * struct client - a program, and the child that works for it
- * @socket: the program; fd -1 once it is gone
+ * struct client - a program and its child
+ * @socket: connection to the program; fd -1 once the program is gone
  * @requests: struct vgpu_stream_request from the child
- * @child: the broker's number of it, 0 before START
+ * @child: the broker's number for the child, 0 before START
  * @start: sequence of START
- * @listener: of a native program: where the kernel tells of its calls, until the supervisor has it
- * @native: a native program; it has no child, and no window
- * @works: it has channels on the GPU
+ * @listener: of a native program: the seccomp listener for its calls, until the supervisor gets it
+ * @native: a native program, without child and window
+ * @works: the program has channels on the GPU
  */
 struct client {
 	struct tenant *tenant;
@@ -102,21 +103,21 @@ struct client {
 	uint64_t child;
 	uint64_t start;
 	uint64_t since_ns;
-	pid_t pid;	/* of the program, for people */
+	pid_t pid;	/* the program's, for messages and logs */
 	uid_t uid;
-	bool has_stream;	/* the arbiter knows it */
-	bool left;	/* it is ENDING because its program hung up */
+	bool has_stream;	/* the arbiter has its stream */
+	bool left;	/* ENDING because the program hung up */
 	bool native;
 	bool works;
 };
 
 /**
- * struct native_turns - of a tenant's native programs, where the firmware shares (firmware.c)
- * @programs: how many have been started, ever
- * @timeslice_us, @memory_bytes: what its supervisor was told last
- * @asked: FREEZE or THAW (@opening) with @sequence waits for its answer since @asked_ns
- * @gates: how often its gate has closed
- * @used_bytes: of the GPU's memory, as the supervisor said last
+ * struct native_turns - a tenant's native programs, where the firmware shares (firmware.c)
+ * @programs: programs started so far
+ * @timeslice_us, @memory_bytes: last values sent to the supervisor
+ * @asked: a FREEZE or (if @opening) THAW with @sequence has had no answer since @asked_ns
+ * @gates: number of times that the gate has closed
+ * @used_bytes: used GPU memory, as the supervisor last reported
  */
 struct native_turns {
 	struct duty duty;
@@ -133,11 +134,11 @@ struct native_turns {
 
 /**
  * struct tenant - see tenant.h
- * @leaving: it is not configured any more, and waits for its children to end
- * @refused: by enum vgpu_refusal
- * @refusals: lines of the log about refused programs
- * @starts: rate.c
- * @credit: datagrams of its children that are read before they have to wait
+ * @leaving: no longer configured; waits for its children to end
+ * @refused: refusals by enum vgpu_refusal
+ * @refusals: limits the log lines about refused programs
+ * @starts: see rate.c
+ * @credit: datagrams that its children may still send before they must wait
  */
 struct tenant {
 	struct broker *broker;
@@ -152,7 +153,7 @@ struct tenant {
 	struct vgpu_lease_page *lease;
 	int lease_fd;
 	struct client *clients;
-	uint64_t processes;	/* ever */
+	uint64_t processes;	/* total so far */
 	struct native_turns native;
 	uint64_t refused[VGPU_REFUSED_LAST + 1];
 	struct vgpu_notice refusals;
@@ -163,8 +164,8 @@ struct tenant {
 };
 
 /**
- * struct broker - all of it
- * @refusals: tells how many lines about refused programs were left out
+ * struct broker - the broker's state
+ * @refusals: timer that logs how many lines about refused programs were left out
  */
 struct broker {
 	struct loop loop;
@@ -180,14 +181,17 @@ struct broker {
 	const char *directory;
 	uint64_t generation;
 	uint64_t started_ns;
-	uint64_t children;	/* ever, of all tenants */
+	uint64_t children;	/* total so far, of all tenants */
 	bool stopping;
 };
 
-/* End everything; the loop stops when all children and supervisors are gone, or after a while. */
+/*
+ * Stop everything.  The loop ends when all children and supervisors are gone, or after a time
+ * limit.
+ */
 void broker_stop(struct broker *broker);
 
-/* A tenant or supervisor is gone: is that all that a stop waits for? */
+/* Called when a tenant or supervisor is gone: ends the loop if a stop was waiting only for it. */
 void broker_review_stop(struct broker *broker);
 
 #endif /* VGPU_BROKER_BROKER_H */

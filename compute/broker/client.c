@@ -25,17 +25,17 @@
 #define SECOND_NS	1000000000ull
 #define HELLO_WITHIN_NS	5000000000ull
 #define END_WITHIN_NS	5000000000ull
-/* Connections of one tenant that have not said HELLO. */
+/* Connections of one tenant that have not sent HELLO yet. */
 #define GREETING_MAX	32u
 
 /*
- * Datagrams of all children of a tenant: 5000 a second, and so many at once.  A child
- * sends two for a lease at most.
+ * Limits for the datagrams of all children of a tenant: 5000 per second, and CREDIT_MAX at once.  A
+ * child sends at most two per lease.
  */
 #define CREDIT_MAX	1000u
 #define CREDIT_NS	200000u
 #define PAUSE_NS	10000000u
-/* What a child can have said honestly since it was last heard, and a little more. */
+/* A little more than a well-behaved child can have sent since its last datagram was read. */
 #define DRAIN_MAX	4u
 
 #define PROGRAM_ENDED	"the program has ended and its child was removed"
@@ -71,7 +71,7 @@ static void client_free(struct client *client)
 	tenant_review(tenant);
 }
 
-/* Tell the program why, as far as it listens, and hang up. */
+/* Send the program the reason, if it is still connected, and hang up. */
 static void hang_up(struct client *client, enum vgpu_refusal refusal, const char *reason)
 {
 	struct vgpu_client_message message = {
@@ -87,7 +87,7 @@ static void hang_up(struct client *client, enum vgpu_refusal refusal, const char
 	loop_remove(loop_of(client), &client->socket);
 }
 
-/* Programs can be refused as fast as they come. */
+/* Programs may be refused at any rate, so the log lines are limited. */
 static void arm_refusals(struct broker *broker)
 {
 	const struct tenant *tenant;
@@ -146,7 +146,7 @@ void client_end(struct client *client, enum vgpu_refusal refusal, const char *re
 		return;
 	client->state = CLIENT_ENDING;
 	loop_arm(loop_of(client), &client->patience, loop_now_ns() + END_WITHIN_NS);
-	/* If it is not sent, the supervisor is dying, and the child with it. */
+	/* If the message cannot be sent, the supervisor is dying, and its children with it. */
 	supervisor_send(&client->tenant->supervisor, &message, NULL, 0);
 }
 
@@ -173,7 +173,7 @@ void client_ended(struct client *client, int status, const char *reason)
 	client_free(client);
 }
 
-/* ---- what the child asks for */
+/* ---- requests of the child */
 
 static void refill_credit(struct tenant *tenant, uint64_t now_ns)
 {
@@ -184,7 +184,7 @@ static void refill_credit(struct tenant *tenant, uint64_t now_ns)
 								CREDIT_MAX;
 }
 
-/* Return whether there may be more. */
+/* Return whether there may be more requests. */
 static bool read_request(struct client *client)
 {
 	struct vgpu_stream_request request;
@@ -196,14 +196,17 @@ static bool read_request(struct client *client)
 	if (!got)
 		return false;
 	if (got == 1) {
-		/* What a dying child still asks for is nobody's. */
+		/* Ignore requests of a dying child. */
 		if (client->state == CLIENT_ENDING ||
 		    vgpu_arbiter_request(arbiter_of(client), &client->stream, &request, loop_now_ns()))
 			return true;
 	}
 	loop_remove(loop_of(client), &client->requests);
 	if (got == -EPIPE && client->state != CLIENT_ENDING) {
-		/* It is about to end; if it only pretends, it is ended. */
+		/*
+		 * The child has closed its socket, so it should end soon; after the time limit it is
+		 * killed.
+		 */
 		loop_arm(loop_of(client), &client->patience, loop_now_ns() + END_WITHIN_NS);
 	} else {
 		client_end(client, VGPU_REFUSED_EXECUTOR, "the child broke the protocol");
@@ -232,7 +235,7 @@ static void requests_ready(struct loop_watch *watch, uint32_t events)
 		tenant->credit--;
 		read_request(client);
 	} else if (events & (EPOLLHUP | EPOLLERR)) {
-		read_request(client);	/* no more is to come */
+		read_request(client);	/* the last datagrams of a closed socket */
 	} else {
 		loop_change(loop_of(client), watch, 0);
 		loop_arm(loop_of(client), &client->refill, now_ns + PAUSE_NS);
@@ -267,7 +270,9 @@ static bool send_start(struct client *client, int stream_fd, int requests_fd)
 	return true;
 }
 
-/* Make what the child works with, and have it started.  Return: why not, or _NOTHING. */
+/*
+ * Create the child's memory and socket, and have the child started.  Return: the refusal, or _NOTHING.
+ */
 static enum vgpu_refusal start_child(struct client *client)
 {
 	struct tenant *tenant = client->tenant;
@@ -372,7 +377,7 @@ void client_started(struct client *client, bool done, const char *reason)
 	char text[VGPU_REASON_BYTES];
 
 	if (!done) {
-		/* There is no child to wait for. */
+		/* No child was started, so there is nothing to wait for. */
 		snprintf(text, sizeof(text), client->native ? "the program was not taken: %.150s" :
 							      "the child did not start: %.150s", reason);
 		client->tenant->refused[VGPU_REFUSED_EXECUTOR]++;
@@ -413,7 +418,9 @@ static void socket_ready(struct loop_watch *watch, uint32_t events)
 	if (!got)
 		return;
 	if (client->native && got < 0) {
-		/* Its launcher has become the program, or has ended, which the supervisor finds out. */
+		/*
+		 * The launcher has become the program, or has ended.  The supervisor will notice that.
+		 */
 		loop_remove(loop_of(client), &client->socket);
 		return;
 	}
@@ -495,7 +502,7 @@ void client_accept(struct tenant *tenant, int fd)
 		.window_fd = -1,
 	};
 	tenant->clients = client;
-	/* Shown to people only: the socket's permissions have decided. */
+	/* For logs and messages only: the socket's permissions have already decided. */
 	if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size)) {
 		client->pid = peer.pid;
 		client->uid = peer.uid;

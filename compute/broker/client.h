@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client: a program that has connected to its tenant's socket, and the child that
- * works for it.  It begins with client_accept(), and frees itself when the program
- * was refused or nothing is left of its child.
+ * A client: a program that has connected to its tenant's socket, and the program's child.
+ * client_accept() creates it.  It frees itself when the program was refused or its child is
+ * completely gone.
  */
 #ifndef VGPU_BROKER_CLIENT_H
 #define VGPU_BROKER_CLIENT_H
 
 #include "broker/broker.h"
 
-/* @fd: the connection, owned from now on. */
+/* Accept a connection.  Takes ownership of @fd. */
 void client_accept(struct tenant *tenant, int fd);
 
-/* The supervisor's answer to START. */
+/* Handle the supervisor's answer to START. */
 void client_started(struct client *client, bool done, const char *reason);
 
-/* Nothing is left of the child.  @status: as waitpid() gives it.  The client is freed. */
+/* The child is completely gone.  @status: from waitpid().  Frees the client. */
 void client_ended(struct client *client, int status, const char *reason);
 
-/* End it: its child is killed, if it has one; @refusal and @reason are told to the program. */
+/* End a client: send @refusal and @reason to the program, and kill its child, if any. */
 void client_end(struct client *client, enum vgpu_refusal refusal, const char *reason);
 
-/* Refuse it, with a line in the log, a few of which are left out if there are many. */
+/* Refuse a client, and log it.  If there are many, some lines are left out. */
 void client_refuse(struct client *client, enum vgpu_refusal refusal, const char *reason);
 
-/* May the tenant have one more?  If not, it is refused and this returns false. */
+/* May the tenant have one more process?  If not, refuse the client and return false. */
 bool client_admit(struct client *client);
 
-/* Of the broker's timer @refusals. */
+/* Callback of the broker's timer @refusals. */
 void client_refusals_due(struct loop_timer *timer, uint64_t now_ns);
 
-/* Read what its child has sent by now, a few datagrams at most. */
+/* Read the child's pending requests, a few at most. */
 void client_drain(struct client *client);
 
-/* native_client.c: @listener is owned from now on. */
+/* native_client.c: takes ownership of @listener. */
 void client_greet_native(struct client *client, int listener);
-/* It has channels on the GPU now, or has none any more. */
+/* Record whether the program has channels on the GPU. */
 void client_works(struct client *client, bool works);
 
 #endif /* VGPU_BROKER_CLIENT_H */

@@ -20,9 +20,9 @@
 #define CONNECTIONS_MAX	16u
 
 /**
- * struct connection - of somebody who may control the broker
- * @line: what has been read of a request, @used of @room bytes
- * @answer: what is still to be written: @left bytes from @at on
+ * struct connection - a connection of a process that controls the broker
+ * @line: the request as read so far, @used of @room bytes
+ * @answer: the answer; @left bytes from @at on are still to be written
  */
 struct connection {
 	struct broker *broker;
@@ -117,7 +117,7 @@ static void answer(struct broker *broker, char *line, size_t bytes, FILE *file)
 	json_free(request);
 }
 
-/* Return whether all is written. */
+/* Return whether everything is written. */
 static bool write_answer(struct connection *connection)
 {
 	ssize_t sent = 0;
@@ -133,7 +133,7 @@ static bool write_answer(struct connection *connection)
 	return !connection->left;
 }
 
-/* Answer the first line of what was read, if it is whole.  Return whether the connection goes on. */
+/* Answer the first complete line, if there is one.  Return whether to keep the connection. */
 static bool answer_line(struct connection *connection)
 {
 	char *end = memchr(connection->line, '\n', connection->used);

@@ -8,8 +8,8 @@
  *	{"op": "set", "generation": 3, "settings": {...}}
  *	{"op": "stop"}
  *
- * set is refused with generation.stale unless @generation is the present one; 0
- * means whichever.  An answer has "ok"; if that is false also "code", "field" and
+ * set is refused with generation.stale unless @generation is the present one, or 0 for
+ * any.  An answer has "ok".  If "ok" is false, it also has "code", "field" and
  * "detail".
  */
 #ifndef VGPU_BROKER_CONTROL_H
@@ -17,7 +17,7 @@
 
 #include "broker/broker.h"
 
-/* Return: 0 or -errno.  It lasts as long as the process. */
+/* Open the socket until the process ends.  Return: 0 or -errno. */
 int control_open(struct broker *broker);
 
 #endif /* VGPU_BROKER_CONTROL_H */

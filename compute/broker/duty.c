@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "broker/duty.h"
 
-/* A round of all tenants' timeslices, and the shortest one: a switch costs 0.2 ms on an H100. */
+/*
+ * The timeslice of the least weight, the longest round of all tenants' timeslices, and the shortest
+ * timeslice.  A switch costs 0.2 ms on an H100.
+ */
 #define LEAST_US	5000u
 #define ROUND_MAX_US	100000u
 #define TIMESLICE_MIN_US	500u
@@ -58,7 +61,7 @@ void duties_remove(struct duties *duties, struct duty *duty)
 		*link = duty->next;
 }
 
-/* Nothing changes in this span. */
+/* Charge the tenants that run for a span without any change. */
 static void charge(struct duties *duties, uint64_t span_ns)
 {
 	uint64_t sum = sum_of_weights(duties);
@@ -69,7 +72,7 @@ static void charge(struct duties *duties, uint64_t span_ns)
 
 		if (!runs(duty))
 			continue;
-		/* The rest is kept, so that many short spans cost what a long one does. */
+		/* Keep the remainder, so that many short spans cost as much as one long span. */
 		part = (unsigned __int128)span_ns * duty->weight + duty->rest;
 		used_ns = (uint64_t)(part / sum);
 		duty->rest = (uint64_t)(part % sum);
@@ -95,7 +98,7 @@ static void refill(struct duties *duties, uint64_t periods)
 	duties->refill_ns += periods * duties->period_ns;
 }
 
-/* Is there somebody whose credit goes up and down? */
+/* Is a tenant with a cap running, so that its credit changes? */
 static bool has_payer(const struct duties *duties)
 {
 	for (const struct duty *duty = duties->first; duty; duty = duty->next)
@@ -109,7 +112,10 @@ void duties_settle(struct duties *duties, uint64_t now_ns)
 	bool by_period = has_payer(duties);
 
 	while (duties->now_ns < now_ns) {
-		/* Nobody looks for as long as no cap is in use: that may be months, which are as one. */
+		/*
+		 * If no capped tenant runs, no gate can close meanwhile, and the whole span, even
+		 * months, counts at once.
+		 */
 		uint64_t end_ns = by_period && duties->refill_ns < now_ns ? duties->refill_ns : now_ns;
 
 		charge(duties, end_ns - duties->now_ns);
@@ -125,7 +131,9 @@ bool duty_may_run(const struct duties *duties, const struct duty *duty)
 
 	if (!duty->cap_ns)
 		return true;
-	/* A gate that has closed opens for what is worth it. */
+	/*
+	 * A closed gate opens only for a quarter of a period's credit, so that opening it is worthwhile.
+	 */
 	least = duty->open ? 0 : (int64_t)(earns_ns(duties, duty) / 4);
 	return duty->credit_ns > least;
 }
@@ -137,7 +145,7 @@ uint64_t duties_next_ns(const struct duties *duties)
 	for (const struct duty *duty = duties->first; duty; duty = duty->next) {
 		uint64_t at_ns;
 
-		/* Idle with its gate open: nothing happens to it. */
+		/* An idle tenant with an open gate does not change. */
 		if (!duty->cap_ns || (!runs(duty) && duty_may_run(duties, duty)))
 			continue;
 		at_ns = duties->refill_ns;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Caps of tenants whose native programs run side by side, in timeslices that the GPU's own
- * scheduler gives by weight.
+ * Caps of tenants whose native programs run side by side.  The GPU's own scheduler gives their timeslices
+ * by weight.
  *
- * Each period earns a capped tenant its part of the period.  While its gate is open and it
- * works, it pays for its part by weight of those that are open and work, which is all of the
- * time if it is alone.  With nothing left its gate closes, until a period has earned it
- * something again.  What a gate that closes late has let it use is a debt, and so is paid.
+ * Each period a capped tenant earns its cap's share of the period as credit.  While it works and its gate
+ * is open, it pays for its share of the GPU.  That is its weight divided by the weights of all tenants
+ * that work with an open gate, so a tenant that works alone pays for all of the time.  When the credit is
+ * used up, the gate closes until a later period has earned enough again.  If a gate closes late, the
+ * extra time becomes a debt that later periods pay off.
  *
  * Pure: the caller passes the time (CLOCK_MONOTONIC, ns), and opens and closes gates.
  */
@@ -17,15 +18,15 @@
 #include <stdint.h>
 
 /**
- * struct duty - one tenant's
+ * struct duty - a tenant's cap and its use
  * @weight: at least 1
- * @cap_ns: in each @cap_period_ns; 0 for no cap
- * @burst_ns: the most that it can save up; 0 for what one period earns
- * @works: it has work for the GPU
- * @open: its gate is open, or not yet closed
- * @credit_ns: what it may use; below 0 a debt
- * @obtained_ns: what it was charged for, ever
- * @open_ns: how long it was open and worked, ever
+ * @cap_ns: time in each @cap_period_ns; 0 for no cap
+ * @burst_ns: the most credit to save up; 0 for the credit of one period
+ * @works: the tenant has work for the GPU
+ * @open: the gate is open, or not closed yet
+ * @credit_ns: time that it may still use; negative if in debt
+ * @obtained_ns: total time that it was charged for
+ * @open_ns: total time that it worked with an open gate
  */
 struct duty {
 	uint32_t weight;
@@ -39,11 +40,11 @@ struct duty {
 	uint64_t open_ns;
 	/* private: */
 	struct duty *next;
-	uint64_t rest;	/* of a division, below the sum of weights */
+	uint64_t rest;	/* remainder of a division, less than the sum of weights */
 };
 
 /**
- * struct duties - of all tenants of a GPU; zeroed, then duties_configure()
+ * struct duties - the duties of all tenants of a GPU; zero it, then call duties_configure()
  */
 struct duties {
 	struct duty *first;
@@ -52,24 +53,27 @@ struct duties {
 	uint64_t refill_ns;
 };
 
-/* A period that has begun goes on as it is. */
+/* A period that has begun keeps its length. */
 void duties_configure(struct duties *duties, uint64_t period_ns, uint64_t now_ns);
-/* With all that its cap may save up.  The caller sets the terms, before that or after duties_settle(). */
+/*
+ * Adds a tenant with all the credit that its cap may save up.  The caller sets the terms before this, or
+ * later after duties_settle().
+ */
 void duties_add(struct duties *duties, struct duty *duty);
 void duties_remove(struct duties *duties, struct duty *duty);
 
-/* Charges and earns up to now.  To be called before anything of any tenant changes. */
+/* Charges and refills all tenants up to now.  Call this before any change of a tenant. */
 void duties_settle(struct duties *duties, uint64_t now_ns);
-/* After duties_settle(): is its gate to be open? */
+/* After duties_settle(): should its gate be open? */
 bool duty_may_run(const struct duties *duties, const struct duty *duty);
-/* When duty_may_run() can change by itself; UINT64_MAX for never. */
+/* The next time when a result of duty_may_run() can change; UINT64_MAX for never. */
 uint64_t duties_next_ns(const struct duties *duties);
 
 /**
- * duty_timeslice_us() - of the GPU's scheduler, for all channel groups of a tenant together
+ * duty_timeslice_us() - a tenant's timeslice for the GPU's scheduler, over all its channel groups
  *
- * The least weight gets a timeslice that is worth its switch, the others get more in
- * proportion, and a round of all of them is kept short.
+ * The least weight gets a timeslice that is long enough for the cost of a switch.  The others get more in
+ * proportion.  The round of all timeslices is kept short.
  */
 uint64_t duty_timeslice_us(const struct duties *duties, const struct duty *duty);
 

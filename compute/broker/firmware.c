@@ -19,7 +19,7 @@ static void terms_of(struct tenant *tenant)
 	tenant->native.duty.burst_ns = terms->burst_ns;
 }
 
-/* All that a tenant's programs may have, when the driver's scheduler or somebody's quota has to know. */
+/* Send the supervisor the tenant's timeslice and memory limit, if they have changed. */
 static void tell_terms(struct tenant *tenant)
 {
 	struct vgpu_supervisor_message message = {
@@ -48,7 +48,9 @@ static void ask_gate(struct tenant *tenant, bool open, uint64_t now_ns)
 	tenant->native.asked = true;
 	tenant->native.opening = open;
 	tenant->native.asked_ns = now_ns;
-	/* If it is not sent, the supervisor's end comes first, or the answer is missed. */
+	/*
+	 * If the message cannot be sent, either the supervisor's end is noticed, or the missing answer.
+	 */
 	supervisor_send(&tenant->supervisor, &message, NULL, 0);
 }
 
@@ -66,7 +68,7 @@ static uint64_t review_tenant(struct tenant *tenant, uint64_t now_ns)
 	}
 	if (native->asked)
 		return limit_ns;
-	/* Without a program that works there is nothing to close. */
+	/* Without working programs there is nothing to stop. */
 	if (supervisor_is_up(&tenant->supervisor) && native->duty.open != may && (may || native->duty.works))
 		ask_gate(tenant, may, now_ns);
 	return UINT64_MAX;
@@ -165,7 +167,7 @@ void firmware_supervisor_lost(struct tenant *tenant)
 	if (!firmware_shares(broker))
 		return;
 	duties_settle(&broker->duties, now_ns);
-	/* The next one's gate is open. */
+	/* The gate of the next supervisor starts open. */
 	tenant->native.duty.open = true;
 	tenant->native.duty.works = false;
 	review(broker, now_ns);

@@ -7,7 +7,7 @@
 #define DEPTH_MAX	16u
 #define VALUES_MAX	65536u
 
-/* Values are one array, of which the first is the document. */
+/* All values are in one array; the first is the document. */
 struct parser {
 	char *at;
 	char *end;
@@ -65,7 +65,7 @@ static char *put_utf8(char *to, uint32_t code)
 	return to;
 }
 
-/* After the backslash.  What it stands for is never longer than it is. */
+/* Parse an escape after its backslash.  Its result is never longer than the escape. */
 static char *unescape(struct parser *parser, char *to)
 {
 	static const char from[] = "\"\\/bfnrt", into[] = "\"\\/\b\f\n\r\t";
@@ -137,7 +137,7 @@ static bool parse_number(struct parser *parser, uint64_t *number)
 	       fail(parser, "a value is expected");
 }
 
-/* The members of an array or object, after its opening bracket. */
+/* Parse the members of an array or object, after its opening bracket. */
 static bool parse_members(struct parser *parser, struct json *parent, char end, unsigned int depth)
 {
 	struct json **link = &parent->first;
@@ -214,7 +214,7 @@ struct json *json_parse(char *text, size_t bytes, const char **error)
 	struct parser parser = {
 		.at = text,
 		.end = text + bytes,
-		/* Each value takes at least two characters, but for the last. */
+		/* Each value except the last takes at least two characters. */
 		.room = bytes / 2 + 1 < VALUES_MAX ? (uint32_t)(bytes / 2 + 1) : VALUES_MAX,
 	};
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Just enough JSON for the control socket: objects, arrays, strings, whole numbers
- * from 0 to 2^64 - 1, true, false and null.  Numbers with a sign, a fraction or an
- * exponent are refused: no field is one.
+ * The part of JSON that the control socket needs: objects, arrays, strings, whole
+ * numbers from 0 to 2^64 - 1, true, false and null.  Numbers with a sign, a fraction or
+ * an exponent are refused, because no field needs them.
  */
 #ifndef VGPU_BROKER_JSON_H
 #define VGPU_BROKER_JSON_H
@@ -23,10 +23,10 @@ enum json_type {
 
 /**
  * struct json - a value
- * @name: in an object, its name; else NULL
- * @text: of a string; without NUL inside
+ * @name: its name in an object; NULL elsewhere
+ * @text: of a string, without NUL inside
  * @number: of a number; 1 for true
- * @first: of an array or object, its first value
+ * @first: the first value of an array or object
  * @next: the next value of the same array or object
  */
 struct json {
@@ -40,18 +40,20 @@ struct json {
 
 /**
  * json_parse() - parse one document
- * @text: @bytes long; is changed, and must stay as long as the result
- * @error: what is wrong, if anything is
+ * @text: @bytes long; it is modified, and must live as long as the result
+ * @error: set to the reason if parsing fails
  *
  * Return: the value, to be freed with json_free(), or NULL.
  */
 struct json *json_parse(char *text, size_t bytes, const char **error);
 void json_free(struct json *json);
 
-/* The value of this name, or NULL.  @object may be of another type, or NULL. */
+/*
+ * Return the value with this name, or NULL.  @object may have another type, or be NULL.
+ */
 const struct json *json_get(const struct json *object, const char *name);
 
-/* Write a string with its quotes. */
+/* Write a string with quotes. */
 void json_write(FILE *file, const char *text);
 
 #endif /* VGPU_BROKER_JSON_H */

@@ -18,7 +18,7 @@ uint64_t loop_now_ns(void)
 	return (uint64_t)now.tv_sec * NS_PER_SECOND + (uint64_t)now.tv_nsec;
 }
 
-/* The timerfd shows the first timer. */
+/* Set the timerfd to the earliest timer. */
 static void set_clock(struct loop *loop)
 {
 	uint64_t at_ns = loop->timers ? loop->timers->at_ns : UINT64_MAX;
@@ -28,7 +28,7 @@ static void set_clock(struct loop *loop)
 		return;
 	loop->clock_at_ns = at_ns;
 	if (at_ns != UINT64_MAX) {
-		/* Zero would disarm it. */
+		/* Zero would disarm the timerfd. */
 		at_ns = at_ns ? at_ns : 1;
 		when.it_value.tv_sec = at_ns / NS_PER_SECOND;
 		when.it_value.tv_nsec = at_ns % NS_PER_SECOND;
@@ -121,7 +121,10 @@ void loop_remove(struct loop *loop, struct loop_watch *watch)
 	watch->fd = -1;
 }
 
-/* One event at a time: what a callback frees cannot be among events fetched before. */
+/*
+ * Fetch one event at a time.  Otherwise a callback could free the watch of an event
+ * that is already fetched.
+ */
 void loop_run(struct loop *loop)
 {
 	struct epoll_event event;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The broker's one thread: descriptors that are waited for, and timers.
+ * The broker's event loop, on its only thread: watched descriptors, and timers.
  *
- * A watch and a timer are the caller's memory and may be freed as soon as they are
+ * Watches and timers are the caller's memory.  They may be freed as soon as they are
  * removed, from any callback.  All times are CLOCK_MONOTONIC in ns.
  */
 #ifndef VGPU_BROKER_LOOP_H
@@ -17,7 +17,7 @@ struct loop_watch {
 	void (*ready)(struct loop_watch *watch, uint32_t events);
 };
 
-/* Zeroed before its first use. */
+/* Zero a timer before its first use. */
 struct loop_timer {
 	void (*due)(struct loop_timer *timer, uint64_t now_ns);
 	/* private: */
@@ -44,13 +44,13 @@ int loop_init(struct loop *loop);
 int loop_add(struct loop *loop, struct loop_watch *watch, uint32_t events);
 void loop_change(struct loop *loop, struct loop_watch *watch, uint32_t events);
 
-/* Also closes the descriptor.  A watch that was never added, with fd -1, is fine. */
+/* Also closes the descriptor.  A watch that was never added, with fd -1, is allowed. */
 void loop_remove(struct loop *loop, struct loop_watch *watch);
 
 /* @at_ns: UINT64_MAX for never. */
 void loop_arm(struct loop *loop, struct loop_timer *timer, uint64_t at_ns);
 
-/* Until loop_stop(). */
+/* Runs until loop_stop(). */
 void loop_run(struct loop *loop);
 void loop_stop(struct loop *loop);
 

@@ -2,13 +2,13 @@
 /*
  * vgpu-broker --directory DIR --settings FD
  *
- * Shares one accelerator of this host between tenants.  DIR gets its sockets and
- * must be writable by nobody else.  FD is a file with the first configuration, as
- * `set` of the control socket takes it in "settings".  `vgpumgr broker run` starts
+ * Shares one accelerator of this host between tenants.  DIR is for its sockets, and no
+ * other user may be able to write there.  FD is a file with the first configuration, in
+ * the format of "settings" in the control socket's `set`. `vgpumgr broker run` starts
  * it.  It ends on SIGTERM, SIGINT and the request to stop.
  *
  * Exit status: 0 stopped, 1 failed, 2 wrong configuration, 4 another broker has DIR.
- * In the latter cases one line on standard error has code, field and reason.
+ * With 1, 2 and 4, one line on standard error has code, field and reason.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -41,7 +41,10 @@
 #include "executor/priority.h"
 
 #define DOCUMENT_MAX_BYTES	(4u << 20)
-/* Until supervisors that do not end are killed, and then until nobody waits any more. */
+/*
+ * Time until remaining supervisors are killed, and then until the broker stops waiting
+ * for them.
+ */
 #define STOP_WITHIN_NS	5000000000ull
 
 enum status {
@@ -53,7 +56,7 @@ enum status {
 
 static struct broker broker;
 
-/* As the command line says what is wrong. */
+/* Print an error in the format of the command line. */
 static int say(int status, const struct settings_fault *fault)
 {
 	fprintf(stderr, "vgpumgr: %s: %s%s%s\n", fault->code, fault->field, *fault->field ? ": " : "",
@@ -75,7 +78,7 @@ static void arbiter_due(struct loop_timer *timer, uint64_t now_ns)
 	vgpu_arbiter_timer(&broker.arbiter, now_ns);
 }
 
-/* ---- the end */
+/* ---- stop */
 
 static void farewell_due(struct loop_timer *timer, uint64_t now_ns)
 {
@@ -135,9 +138,9 @@ static int watch_signals(void)
 	return watch.fd < 0 ? -errno : loop_add(&broker.loop, &watch, EPOLLIN);
 }
 
-/* ---- the start */
+/* ---- start */
 
-/* Each process takes a few descriptors here. */
+/* Each client process takes a few descriptors of the broker. */
 static void raise_descriptor_limit(void)
 {
 	struct rlimit limit;
@@ -148,7 +151,7 @@ static void raise_descriptor_limit(void)
 	}
 }
 
-/* The lock lasts as long as the process. */
+/* The lock is held until the process ends. */
 static int lock_directory(const char *directory)
 {
 	int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -158,7 +161,7 @@ static int lock_directory(const char *directory)
 	return flock(fd, LOCK_EX | LOCK_NB) ? -errno : 0;
 }
 
-/* The pid of the broker that has @directory, or 0. */
+/* Return the pid of the broker that has @directory, or 0. */
 static pid_t pid_of_other(const char *directory)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -187,7 +190,10 @@ static int say_running(const char *directory)
 	return say(STATUS_RUNNING, &fault);
 }
 
-/* Of a broker that was killed: a program must not find a tenant that is not there. */
+/*
+ * Remove the sockets of a killed broker, so that programs do not connect to a tenant
+ * that does not exist.
+ */
 static void remove_old_sockets(const char *directory)
 {
 	DIR *entries = opendir(directory);
@@ -261,7 +267,7 @@ static bool configure(int fd, struct settings_fault *fault)
 	return done;
 }
 
-/* Tell systemd, if it wants to know (sd_notify(3)). */
+/* Notify systemd, if it expects that (sd_notify(3)). */
 static void notify_ready(void)
 {
 	static const char text[] = "READY=1";

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Of Linux 6.3, which the headers here may not know. */
+/* Older headers may lack these flags: MFD_NOEXEC_SEAL is from Linux 6.3. */
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL	8u
 #endif
@@ -35,7 +35,7 @@ static int close_with(int fd, int error)
 	return -error;
 }
 
-/* Return the descriptor, with the first page mapped, or -errno. */
+/* Return the descriptor, with its first page mapped, or -errno. */
 static int make(const char *name, uint64_t bytes, int seals, void **page)
 {
 	int fd = create(name);
@@ -44,16 +44,18 @@ static int make(const char *name, uint64_t bytes, int seals, void **page)
 		return -errno;
 	if (ftruncate(fd, (off_t)bytes))
 		return close_with(fd, errno);
-	/* Not having the page would end the broker by a signal later. */
+	/*
+	 * Allocate the page now: a failure on access would kill the broker with a signal.
+	 */
 	if (fallocate(fd, 0, 0, PAGE))
 		return close_with(fd, errno);
 	*page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (*page == MAP_FAILED)
 		return close_with(fd, errno);
 	/*
-	 * After the mapping, which F_SEAL_FUTURE_WRITE leaves as it is.  Without that seal
-	 * others can punch a hole, which mlock() does not prevent either.  The next load
-	 * then gets an empty page, in the place of the one that the broker had paid for.
+	 * Seal only after the mapping, which F_SEAL_FUTURE_WRITE does not affect.  Without
+	 * that seal others could punch a hole, even if the page is locked by mlock().  The
+	 * next load would then get a new empty page in place of the broker's page.
 	 */
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | seals)) {
 		int error = errno;

@@ -2,9 +2,9 @@
 /*
  * The memory that the broker shares with clients and children.
  *
- * Each piece is a memfd of which nobody can change the size or execute anything
- * (the latter where the kernel can say so).  Descriptors are close-on-exec and the
- * caller's; so are the mappings, which memory_unmap() ends.
+ * Each piece is a memfd.  Nobody can change its size, nor execute it if the kernel supports
+ * that seal.  Descriptors are close-on-exec.  The caller owns descriptors and mappings, and
+ * unmaps with memory_unmap().
  */
 #ifndef VGPU_BROKER_MEMORY_H
 #define VGPU_BROKER_MEMORY_H
@@ -15,26 +15,29 @@
 #include "uapi/vgpu_lease_page.h"
 
 /**
- * memory_window() - a window, of which the first page is filled and mapped
+ * memory_window() - create a window, with its first page filled and mapped
  * @bytes: whole pages, within VGPU_WINDOW_BYTES_MIN..VGPU_WINDOW_BYTES_MAX
  *
  * Return: the descriptor or -errno.
  */
 int memory_window(uint64_t bytes, struct vgpu_window **header);
 
-/* A lease page.  Nobody else can map it writable, or write to it, ever.  Return: as above. */
+/*
+ * Create a lease page.  Nobody else can ever map it writable, or write to it.  Return: as
+ * above.
+ */
 int memory_lease(struct vgpu_lease_page **page);
 
-/* A stream page, which its child writes.  Return: as above. */
+/* Create a stream page, which the child writes.  Return: as above. */
 int memory_stream(struct vgpu_stream_page **page);
 
-/* One page of the above; NULL is fine. */
+/* Unmap one page of the above; NULL is allowed. */
 void memory_unmap(void *page);
 
-/* The child of a window is gone: wake whoever waits in it.  Return: nothing. */
+/* Mark a window's child as gone, and wake all waiters in the window. */
 void memory_window_lost(struct vgpu_window *header);
 
-/* Change and wake the wake word of a lease page. */
+/* Change the wake word of a lease page, and wake its waiters. */
 void memory_lease_wake(struct vgpu_lease_page *page);
 
 #endif /* VGPU_BROKER_MEMORY_H */

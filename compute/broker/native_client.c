@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A client that is a native program: its launcher says so, and the supervisor takes it. */
+/* A client that is a native program: its launcher announces it, and the supervisor takes it. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -21,7 +21,10 @@ static struct loop *loop_of(const struct client *client)
 	return &client->tenant->broker->loop;
 }
 
-/* In leases it waits for the first one, though its tenant's gate may be open; a closed gate the supervisor knows. */
+/*
+ * With leases, a new program waits for its tenant's first lease, even if the tenant's gate is open.  The supervisor
+ * itself knows about a closed gate.
+ */
 static bool waits_for_lease(const struct tenant *tenant)
 {
 	return !firmware_shares(tenant->broker) && vgpu_arbiter_holder(&tenant->broker->arbiter) != &tenant->party;
@@ -44,7 +47,7 @@ static bool send_start(struct client *client)
 	return true;
 }
 
-/* In leases it is a child like others, for which the broker says whether it is busy. */
+/* With leases, the program gets a stream like a child.  The broker sets whether the stream is busy. */
 static bool make_stream(struct client *client)
 {
 	int fd;
@@ -61,7 +64,7 @@ static bool make_stream(struct client *client)
 	return true;
 }
 
-/* The launcher's call waits: now the supervisor can find out who it is. */
+/* The launcher is blocked in its call, so that the supervisor can now find out its process. */
 static void listener_ready(struct loop_watch *watch, uint32_t events)
 {
 	struct client *client = (struct client *)((char *)watch - offsetof(struct client, listener));
@@ -87,8 +90,8 @@ static void listener_ready(struct loop_watch *watch, uint32_t events)
 }
 
 /*
- * Its name is all that can be learned of a stranger's descriptor without asking what it leads to,
- * which may answer as it likes, or never.  A file cannot have this name: it begins with "/".
+ * Only the name of an unknown descriptor is safe to look at.  Any query to its file could be answered with lies, or
+ * never.  A regular file cannot have this name, because its name begins with "/".
  */
 static bool is_listener(int fd)
 {
@@ -131,14 +134,15 @@ void client_works(struct client *client, bool works)
 		firmware_works(client->tenant);
 		return;
 	}
-	/* It never says that it is dry: its leases end by the gate. */
+	/* The program never reports that it is dry: its leases end at the gate. */
 	vgpu_arbiter_stream_remove(arbiter, &client->stream, now_ns);
 	atomic_store(&client->page->dry_since_ns, now_ns);
 	atomic_store(&client->page->state, works ? VGPU_STREAM_BUSY : VGPU_STREAM_DRY);
 	vgpu_arbiter_stream_add(arbiter, &client->tenant->party, &client->stream, works, now_ns);
 	/*
-	 * It began with its gate closed, whatever the tenant's is: with the lease at once, nobody opens that.
-	 * A gate that the arbiter has closed, or is closing, opens with the tenant's next lease.
+	 * The program's gate began closed, independently of the tenant's gate.  If its tenant has a lease already,
+	 * no later lease would open the gate, so open it here.  A gate that the arbiter has closed, or is closing,
+	 * opens with the tenant's next lease.
 	 */
 	if (works && vgpu_arbiter_holder(arbiter) == &client->tenant->party && !client->tenant->party.gate_closed)
 		supervisor_send(&client->tenant->supervisor, &thaw, NULL, 0);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The broker, with the scheduler's core built in.
+# The broker, linked with the scheduler's core.
 
 BROKER_OBJECTS := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,\
 	$(wildcard $(ROOT)/compute/broker/*.c) $(wildcard $(ROOT)/kmod/sched/*.c) \

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How fast a tenant starts processes: a bucket of process_burst starts, which gets
- * one back in each process_interval_ns.
+ * How fast a tenant may start processes: a bucket of process_burst starts, which
+ * regains one start every process_interval_ns.
  */
 #ifndef VGPU_BROKER_RATE_H
 #define VGPU_BROKER_RATE_H
 
 #include "broker/broker.h"
 
-/* A new tenant has its whole burst. */
+/* A new tenant has its full burst. */
 void rate_init(struct tenant *tenant, uint64_t now_ns);
 
-/* Take one start.  Return: 0, or in how many ns there is one. */
+/* Take one start.  Return: 0, or the time in ns until one is available. */
 uint64_t rate_take(struct tenant *tenant, uint64_t now_ns);
 
-/* Before the tenant gets @settings: what it started lately counts, and nothing else. */
+/* Call this before the tenant gets @settings.  Recent starts still count. */
 void rate_change(struct tenant *tenant, const struct settings_tenant *settings, uint64_t now_ns);
 
 #endif /* VGPU_BROKER_RATE_H */

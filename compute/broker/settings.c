@@ -10,11 +10,11 @@
 
 #include "protocol/window.h"
 
-/* A number: where it goes, and what it may be. */
+/* A number: its place and its range. */
 struct number_field {
 	const char *name;
 	size_t offset;
-	size_t bytes;	/* of the member */
+	size_t bytes;	/* size of the member */
 	uint64_t least;
 	uint64_t most;
 };
@@ -44,7 +44,7 @@ static const struct number_field arbiter_fields[] = {
 	NUMBER(vgpu_arbiter_settings, watch.penalty_ns, "penalty_ns", 0, 600 * SECOND_NS),
 };
 
-/* The scheduler's core checks what it is given itself. */
+/* These ranges are wide, because the scheduler's core checks the terms itself. */
 static const struct number_field terms_fields[] = {
 	NUMBER(vgpu_group_params, weight, "weight", 0, UINT32_MAX),
 	NUMBER(vgpu_group_params, timeslice_ns, "timeslice_ns", 0, DAY_NS),
@@ -129,7 +129,7 @@ static bool read_program(char **into, const struct json *object, const char *nam
 	return *into || refuse_field(fault, "programs", name, "memory for it");
 }
 
-/* A name is part of a path and of log lines. */
+/* A name becomes part of a path and of log lines. */
 static bool is_name(const char *text)
 {
 	size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-");
@@ -192,7 +192,7 @@ static bool read_tenants(struct settings *settings, const struct json *list,
 	return true;
 }
 
-/* A number, or not there. */
+/* An optional number. */
 static bool read_nvidia(struct settings *settings, const struct json *programs, struct settings_fault *fault)
 {
 	const struct json *number = json_get(programs, "nvidia");
@@ -211,7 +211,7 @@ static const struct number_field native_fields[] = {
 
 #define NATIVE_PERIOD_NS	40000000u
 
-/* How native programs take turns, if the document says it. */
+/* Read how native programs take turns, if the document has that. */
 static bool read_native(struct settings *settings, const struct json *native, struct settings_fault *fault)
 {
 	const struct json *turns = json_get(native, "turns");
@@ -226,7 +226,7 @@ static bool read_native(struct settings *settings, const struct json *native, st
 	return read_numbers(settings, native_fields, LENGTH(native_fields), native, "native", fault);
 }
 
-/* Side by side with native programs, nobody's lease would be exclusive. */
+/* Native programs must not run beside others, whose leases would not be exclusive then. */
 static bool check_native(const struct settings *settings, struct settings_fault *fault)
 {
 	uint32_t native = 0;
@@ -244,7 +244,7 @@ static bool check_native(const struct settings *settings, struct settings_fault 
 	return true;
 }
 
-/* The library may be missing where nobody uses it. */
+/* The library may be missing if no tenant uses it. */
 static bool read_library(struct settings *settings, const struct json *programs, struct settings_fault *fault)
 {
 	const struct json *value = json_get(programs, "library");

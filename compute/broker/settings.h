@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The broker's configuration, as `vgpumgr broker` writes it: one JSON document with
- * all fields, times in ns.  People write TOML (docs/compute.md), which is checked
- * in Python; what is checked here is what the broker relies on.
+ * The broker's configuration, in the format of `vgpumgr broker`: one JSON document with all
+ * fields, times in ns.  People write TOML (docs/compute.md), which Python checks.  Here only
+ * the properties that the broker relies on are checked.
  */
 #ifndef VGPU_BROKER_SETTINGS_H
 #define VGPU_BROKER_SETTINGS_H
@@ -16,7 +16,7 @@
 
 #define SETTINGS_TENANTS_MAX	256u
 #define SETTINGS_NAME_MAX	63u
-/* As many as a supervisor takes. */
+/* The most that a supervisor accepts. */
 #define SETTINGS_PROCESSES_MAX	64u
 
 struct settings_tenant {
@@ -24,8 +24,8 @@ struct settings_tenant {
 	struct vgpu_group_params terms;
 	uint64_t memory_bytes;
 	uint64_t window_bytes;
-	uint64_t compile_cache_bytes;	/* its supervisor has it from its start */
-	uint64_t process_interval_ns;	/* one new process in this time, on average */
+	uint64_t compile_cache_bytes;	/* takes effect when the supervisor starts */
+	uint64_t process_interval_ns;	/* average time between new processes */
 	uint32_t process_burst;
 	uint32_t max_processes;
 	mode_t socket_mode;
@@ -35,8 +35,8 @@ struct settings_tenant {
 
 /* How native programs take their turns. */
 enum native_turns_by {
-	NATIVE_TURNS_FIRMWARE,	/* side by side, in timeslices by weight; gates keep the caps */
-	NATIVE_TURNS_GATE,	/* one tenant at a time, in leases as all others have */
+	NATIVE_TURNS_FIRMWARE,	/* side by side, with timeslices by weight; gates enforce the caps */
+	NATIVE_TURNS_GATE,	/* one tenant at a time, in leases like other tenants */
 };
 
 struct settings {
@@ -55,8 +55,8 @@ struct settings {
 /**
  * struct settings_fault - why a configuration is refused
  * @code: frozen
- * @field: like tenants.blue.weight; "" if it is none
- * @detail: for people
+ * @field: such as tenants.blue.weight; "" for none
+ * @detail: text for people
  */
 struct settings_fault {
 	const char *code;
@@ -66,18 +66,18 @@ struct settings_fault {
 
 /**
  * settings_read() - check a document
- * @settings: to be freed with settings_free(), whatever is returned
+ * @settings: to be freed with settings_free(), whatever the result is
  *
- * Return: whether it is fine; if not, @fault says why.
+ * Return: whether it is valid; if not, @fault says why.
  */
 bool settings_read(struct settings *settings, const struct json *document,
 		   struct settings_fault *fault);
 void settings_free(struct settings *settings);
 
-/* The tenant of this name, or NULL. */
+/* Return the tenant with this name, or NULL. */
 const struct settings_tenant *settings_tenant(const struct settings *settings, const char *name);
 
-/* The name of the field that the scheduler refuses; "" for NONE. */
+/* Return the name of a field that the scheduler refuses; "" for NONE. */
 const char *settings_field_name(enum vgpu_sched_field field);
 
 void settings_refuse(struct settings_fault *fault, const char *code, const char *field,

@@ -40,7 +40,10 @@ static uint64_t memory_of(const struct client *client)
 	return bytes < most ? bytes : most;
 }
 
-/* A tenant's children can lie about it, to its own people; what is kept is the supervisor's count. */
+/*
+ * Children may report wrong values here, which only misleads their own tenant.  The supervisor's
+ * count is the one that limits.
+ */
 static uint64_t memory_used(const struct tenant *tenant)
 {
 	const struct client *client;
@@ -51,7 +54,9 @@ static uint64_t memory_used(const struct tenant *tenant)
 	return bytes < tenant->settings.memory_bytes ? bytes : tenant->settings.memory_bytes;
 }
 
-/* What a child writes is shown as it is, but never more under way than there can be. */
+/*
+ * The child's values are shown as they are, except that the number under way never becomes negative.
+ */
 static void show_client(const struct client *client, FILE *file)
 {
 	uint64_t submitted = client->page ? atomic_load(&client->page->submitted) : 0;
@@ -86,10 +91,10 @@ static void show_stats(const struct tenant *tenant, FILE *file)
 	fputs("},", file);
 }
 
-/* Who sees to a tenant's share and cap. */
+/* Return what enforces a tenant's share and cap. */
 static const char *enforcer(const struct tenant *tenant)
 {
-	/* Before it has closed once, nobody knows better. */
+	/* Before its first closing, a gate is assumed to work. */
 	bool gate = tenant->supervisor.enforced != VGPU_ENFORCED_EXECUTOR;
 
 	if (!tenant->settings.native || !firmware_shares(tenant->broker))

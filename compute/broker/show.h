@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What there is, as one JSON object on one line; times in ns. */
+/* Writes the broker's state as one JSON object on one line; times in ns. */
 #ifndef VGPU_BROKER_SHOW_H
 #define VGPU_BROKER_SHOW_H
 

@@ -18,9 +18,9 @@
 
 #define PAUSE_NS	100000000ull
 #define DOUBLINGS	8u
-/* One that lasted so long died of something new. */
+/* After so long a life, a failure has a new cause, and the pause starts over. */
 #define LASTED_NS	30000000000ull
-/* Until it is killed if it does not exit at the end of its socket. */
+/* A supervisor that has not exited this long after its socket was closed is killed. */
 #define END_WITHIN_NS	2000000000ull
 
 static struct supervisor *of_socket(struct loop_watch *watch)
@@ -66,7 +66,7 @@ static int start(struct supervisor *supervisor)
 		.nvidia = tenant->broker->settings.nvidia[0] ? tenant->broker->settings.nvidia : NULL,
 		.natives = tenant->settings.native ? natives : NULL,
 		.compile_cache_bytes = tenant->settings.compile_cache_bytes,
-		/* What a child has to stop, which others wait for: four chunks. */
+		/* A child must stop within four chunks, because other tenants wait for it. */
 		.gate_limit_ns = 4 * tenant->broker->settings.engine.max_chunk_ns,
 	};
 	struct loop *loop = loop_of(supervisor);
@@ -151,7 +151,7 @@ static void socket_ready(struct loop_watch *watch, uint32_t events)
 	if (!got)
 		return;
 	if (got > 0 && message.version == VGPU_CONTROL_VERSION && message.op == VGPU_SUPERVISOR_MEMORY) {
-		/* What children have reserved nobody asks a broker for. */
+		/* The children's reserved memory in this message is not used by the broker. */
 		supervisor->tenant->native.used_bytes = message.native_bytes;
 		return;
 	}
@@ -165,7 +165,7 @@ static void socket_ready(struct loop_watch *watch, uint32_t events)
 	}
 	if (got != -EPIPE)
 		vgpu_log(LOG_ERR, "tenant=%s event=supervisor.senseless", supervisor->tenant->settings.name);
-	/* At the end of its socket it exits by itself, but nobody waits for that. */
+	/* The supervisor exits by itself after its socket closes, but do not wait for that. */
 	supervisor_kill(supervisor);
 }
 
@@ -210,7 +210,8 @@ bool supervisor_send(struct supervisor *supervisor, struct vgpu_supervisor_messa
 	error = vgpu_datagram_send(supervisor->socket.fd, message, sizeof(*message), fds, count);
 	if (!error)
 		return true;
-	if (error == -EMFILE || error == -ETOOMANYREFS)	/* of our own making; it is fine itself */
+	/* The broker ran out of descriptors, which is not the supervisor's fault. */
+	if (error == -EMFILE || error == -ETOOMANYREFS)
 		return false;
 	vgpu_log(LOG_ERR, "tenant=%s event=supervisor.deaf %s", supervisor->tenant->settings.name,
 		 strerror(-error));

@@ -1,28 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tenant's supervisor: started as executor/start.h says, started again with a growing
- * pause when it dies, killed when it makes no sense or does not answer.
+ * A tenant's supervisor.  It is started as described in executor/start.h.  If it dies,
+ * it is restarted with growing pauses.  If it sends nonsense or does not answer, it is
+ * killed.
  */
 #ifndef VGPU_BROKER_SUPERVISOR_H
 #define VGPU_BROKER_SUPERVISOR_H
 
 #include "broker/broker.h"
 
-/* @supervisor: zeroed.  If it cannot be started now it is tried again. */
+/*
+ * Start the supervisor.  @supervisor: zeroed.  If the start fails, it is tried again.
+ */
 void supervisor_init(struct supervisor *supervisor, struct tenant *tenant);
 
-/* Its socket is closed, upon which it exits.  It is not started again. */
+/* Close its socket, so that it exits, and do not restart it. */
 void supervisor_end(struct supervisor *supervisor);
 
-/* Its end goes to tenant_supervisor_lost(), and it is started again. */
+/*
+ * Kill the supervisor. tenant_supervisor_lost() is called when it has ended, and it is
+ * restarted.
+ */
 void supervisor_kill(struct supervisor *supervisor);
 
 /**
  * supervisor_send() - send a message
- * @message: version and sequence are filled in, unless a sequence is given
- * @fds: @count descriptors, which stay the caller's
+ * @message: version is filled in, and sequence too if it is 0
+ * @fds: @count descriptors; the caller keeps them
  *
- * Return: whether it was sent; if not, the supervisor is down, or is killed.
+ * Return: whether it was sent; if not, the supervisor is down, is being killed, or
+ * descriptors have run out.
  */
 bool supervisor_send(struct supervisor *supervisor, struct vgpu_supervisor_message *message,
 		     const int *fds, unsigned int count);

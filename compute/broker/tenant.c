@@ -21,12 +21,12 @@
 #include "broker/supervisor.h"
 #include "executor/log.h"
 
-/* Sequences of FREEZE and THAW are the arbiter's own numbers. */
+/* Marks the sequences of FREEZE and THAW, which are numbered by the arbiter. */
 #define GATE_SEQUENCE	(1ull << 63)
 
 #define BACKLOG		64
 
-/* ---- the arbiter's operations */
+/* ---- operations of the arbiter */
 
 static struct tenant *of_party(struct vgpu_party *party)
 {
@@ -44,7 +44,7 @@ static void publish(struct vgpu_party *party, const struct vgpu_arbiter_lease *l
 
 	atomic_store(&page->begun_ns, lease->begun_ns);
 	atomic_store(&page->expires_ns, lease->expires_ns);
-	/* Sequentially consistent stores are full barriers to the loads that follow. */
+	/* Sequentially consistent stores are full barriers for the loads that follow. */
 	atomic_store(&page->lease, lease->number << VGPU_LEASE_STATE_BITS | lease->state);
 	atomic_thread_fence(memory_order_seq_cst);
 	if (wake)
@@ -67,7 +67,10 @@ static void gate(struct vgpu_party *party, bool close, uint64_t sequence)
 		.sequence = sequence | GATE_SEQUENCE,
 	};
 
-	/* If it is not sent, the arbiter misses the answer, or the supervisor's end comes first. */
+	/*
+	 * If the message cannot be sent, either the supervisor's end is noticed, or the arbiter
+	 * misses the answer.
+	 */
 	supervisor_send(&of_party(party)->supervisor, &message, NULL, 0);
 }
 
@@ -95,7 +98,7 @@ const struct vgpu_arbiter_ops tenant_arbiter_ops = {
 	.arm = arm,
 };
 
-/* ---- the supervisor's messages */
+/* ---- messages of the supervisor */
 
 static struct client *client_of_child(const struct tenant *tenant, uint64_t child)
 {
@@ -115,7 +118,10 @@ static struct client *client_of_start(const struct tenant *tenant, uint64_t sequ
 	return client;
 }
 
-/* What children said before the gate closed is heard before it is said that it has. */
+/*
+ * Read the requests that children sent before the gate closed, and only then report that it has
+ * closed.
+ */
 static void gate_answered(struct tenant *tenant, uint64_t sequence, bool done, uint64_t processor_ns)
 {
 	struct client *client;
@@ -127,8 +133,8 @@ static void gate_answered(struct tenant *tenant, uint64_t sequence, bool done, u
 }
 
 /*
- * The scheduler was told that others wait for chunk_us at most.  If the gate takes longer than
- * that, the operator has to know.
+ * The scheduler assumes that others wait for chunk_us at most.  If the gate takes longer than that,
+ * warn the operator.
  */
 static void check_chunk(struct tenant *tenant)
 {
@@ -198,7 +204,7 @@ void tenant_supervisor_lost(struct tenant *tenant)
 	tenant_review(tenant);
 }
 
-/* ---- the tenant */
+/* ---- tenants */
 
 static void farewell_due(struct loop_timer *timer, uint64_t now_ns);
 
@@ -211,7 +217,7 @@ static void socket_ready(struct loop_watch *watch, uint32_t events)
 	if (fd >= 0)
 		client_accept(tenant, fd);
 	else if (errno == EMFILE || errno == ENFILE)
-		usleep(1000);	/* others' descriptors must be closed first */
+		usleep(1000);	/* wait until other descriptors are closed */
 }
 
 static bool socket_path(const struct broker *broker, const char *name, struct sockaddr_un *address)
@@ -229,7 +235,7 @@ static void set_permissions(const struct tenant *tenant)
 
 	if (!socket_path(tenant->broker, tenant->settings.name, &address))
 		return;
-	/* The group first: those of the old one must not get the new one's permissions. */
+	/* Change the group first: the old group must not get the new permissions. */
 	if (tenant->settings.socket_gid != (gid_t)UINT32_MAX &&
 	    chown(address.sun_path, (uid_t)-1, tenant->settings.socket_gid))
 		vgpu_log(LOG_ERR, "tenant=%s event=socket.group gid=%u %m", tenant->settings.name,
@@ -379,7 +385,7 @@ void tenant_leave(struct tenant *tenant)
 
 void tenant_review(struct tenant *tenant)
 {
-	/* Not at once: whoever asks may still look at it. */
+	/* Deferred, because the caller may still use the tenant. */
 	if (tenant->leaving && !tenant->clients)
 		loop_arm(&tenant->broker->loop, &tenant->farewell, loop_now_ns());
 }

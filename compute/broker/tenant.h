@@ -9,37 +9,43 @@
 #include "broker/broker.h"
 
 /**
- * tenant_create() - add a tenant that the core accepts
+ * tenant_create() - add a tenant that the scheduler's core accepts
  *
- * Return: NULL if it cannot be had; @fault says why.
+ * Return: NULL if it cannot be created; @fault says why.
  */
 struct tenant *tenant_create(struct broker *broker, const struct settings_tenant *settings,
 			     struct settings_fault *fault);
 
-/* Add a tenant's group, with its slice, to a scheduler.  If it is refused nothing has changed. */
+/* Add a tenant's group and slice to a scheduler.  If they are refused, nothing has changed. */
 enum vgpu_sched_field tenant_join(struct vgpu_sched *sched, struct vgpu_group *group,
 				  struct vgpu_slice *slice, const struct vgpu_group_params *terms,
 				  uint64_t now_ns);
 
-/* All but the scheduler's terms, which the caller has changed. */
+/* Change everything except the scheduler's terms, which the caller has changed already. */
 void tenant_configure(struct tenant *tenant, const struct settings_tenant *settings);
 
-/* Take no clients any more and end those that are there; it goes when none is left. */
+/* Accept no more clients and end the present ones.  The tenant is freed when none is left. */
 void tenant_leave(struct tenant *tenant);
 
 struct tenant *tenant_find(const struct broker *broker, const char *name);
 
-/* How many children it has, those that start and end included, and launchers that were admitted. */
+/*
+ * Return the number of its children, including those that are starting or ending, and admitted
+ * launchers.
+ */
 uint32_t tenant_process_count(const struct tenant *tenant);
 
-/* A client or its supervisor is gone: one that is leaving is freed soon if that was all. */
+/*
+ * Call after a client or the supervisor is gone: frees a leaving tenant soon if nothing of it is
+ * left.
+ */
 void tenant_review(struct tenant *tenant);
 
 /* Called by supervisor.c */
 void tenant_supervisor_said(struct tenant *tenant, const struct vgpu_supervisor_message *message);
 void tenant_supervisor_lost(struct tenant *tenant);
 
-/* What the arbiter has done to tenants. */
+/* The operations through which the arbiter acts on tenants. */
 extern const struct vgpu_arbiter_ops tenant_arbiter_ops;
 
 #endif /* VGPU_BROKER_TENANT_H */
