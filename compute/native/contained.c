@@ -8,7 +8,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What a domain does not govern it leaves alone, but for renaming from one directory to another. */
+/*
+ * A Landlock domain leaves all accesses alone that it does not govern, except renaming between
+ * directories.  So that is governed too, and allowed again.
+ */
 #define GOVERNED	(LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_REFER)
 
 static int allow_renaming(int rules)

@@ -3,13 +3,13 @@
 #define VGPU_NATIVE_CONTAINED_H
 
 /**
- * vgpu_contain() - keep this process, and all that it will start, out of the processes that others start
+ * vgpu_contain() - shield processes that others start from this process and all that it will start
  *
- * In a container, the launcher of a later process is a process like any other until it has a
- * fence.  After this call nothing here can trace it, write into its memory, or mount
- * something over what is started next: Landlock forbids that to all that are in a domain.
- * Nor can it make nodes of devices: in a folder that the host shares with the container,
- * one would be a way to the GPU for processes without a fence.
+ * In a container, the launcher of a later program is an ordinary process until it has a fence.  After
+ * this call this process cannot trace that launcher, write into its memory, or mount something over the
+ * files that it will execute, because Landlock forbids these to all processes in a domain.  Nor can it
+ * create device nodes.  In a folder that the host shares with the container, a device node would give
+ * processes without a fence a way to the GPU.
  *
  * The process has no new privileges afterwards.  Return: 0 or -errno.
  */

@@ -2,13 +2,14 @@
 /*
  * vgpu-native [--contained] --socket PATH -- PROGRAM [ARGUMENT...]
  *
- * Becomes a program that holds an NVIDIA GPU itself, in the turns and within the memory of
- * the tenant whose socket PATH is.  From here on a fence answers for its ioctl() calls and
- * for those of all that it starts (executor/gate/fence.h).  In a container, with
- * --contained, these also stay out of programs that are started later (contained.h).
+ * Becomes a program that holds an NVIDIA GPU itself, in the turns and within the memory
+ * limit of the tenant whose socket PATH is.  From here on a fence answers the ioctl()
+ * calls of this process and of all that it starts (executor/gate/fence.h).  With
+ * --contained, for use in a container, these processes also cannot interfere with programs
+ * that are started later (contained.h).
  *
  * Exit status, if it does not become the program: 125 refused, with the reason on standard
- * error; 126 the program cannot be executed; 127 there is none.
+ * error; 126 the program cannot be executed; 127 the program does not exist.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -63,7 +64,7 @@ static int join(const char *path)
 	return fd;
 }
 
-/* Whoever refuses says why on the socket, and lets the call fail. */
+/* A refused call fails, and the reason is on the socket. */
 static _Noreturn void say_why(int fd, int error)
 {
 	struct vgpu_client_message message = { 0 };
@@ -87,7 +88,10 @@ static void enter(const char *path)
 	error = vgpu_datagram_send(fd, &message, sizeof(message), &listener, 1);
 	if (error)
 		refuse("broker.unreachable", "%s: %s", path, strerror(-error));
-	/* While nobody else has it open, a call fails instead of waiting for ever. */
+	/*
+	 * Close our own copy.  If the broker does not hold the listener, the call then
+	 * fails instead of waiting for ever.
+	 */
 	close(listener);
 	if (ioctl(-1, VGPU_FENCE_HELLO, 0))
 		say_why(fd, errno);

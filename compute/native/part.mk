@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What starts a native program.  It is linked statically: a container has whatever libraries it has.
+# The launcher of native programs. It is linked statically, so that it runs with any container's libraries.
 
 NATIVE := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/native/*.c))
 

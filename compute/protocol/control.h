@@ -2,24 +2,20 @@
 /*
  * Datagrams between client and broker, and between arbiter and supervisor.
  *
- * All are on SOCK_SEQPACKET unix sockets, of fixed size, with file descriptors
- * as SCM_RIGHTS.  A datagram of another size, or with other descriptors than
- * its kind says, ends the connection.
+ * All use SOCK_SEQPACKET unix sockets and have a fixed size.  File descriptors are sent as SCM_RIGHTS.  A datagram of
+ * another size, or with other descriptors than its kind has, ends the connection.
  *
- * A client connects to its tenant's socket and sends HELLO.  The broker answers
- * WELCOME with the window's memfd, or REFUSED.  The connection stays open for
- * the client's life: its end ends the child.
+ * A client connects to its tenant's socket and sends HELLO.  The broker answers WELCOME with the window's memfd, or
+ * REFUSED.  The connection stays open for the client's life: when it ends, the child is ended.
  *
- * A native program, which has the vendor's device itself, is started by a launcher
- * (native/launch.c).  That says NATIVE in place of HELLO, with the descriptor by which
- * the kernel tells of its ioctl() calls, and then makes the call VGPU_FENCE_HELLO.  When
- * that call succeeds it has been taken; else REFUSED says why.  The end of its connection
- * means nothing once it has been taken.
+ * A native program, which uses the vendor's device itself, is started by a launcher (native/launch.c).  The launcher
+ * sends NATIVE in place of HELLO, with the seccomp listener for its ioctl() calls, and then makes the call
+ * VGPU_FENCE_HELLO.  If the call succeeds, the supervisor has taken the program.  Otherwise REFUSED gives the reason.
+ * Once the program has been taken, the end of its connection has no meaning.
  *
- * A supervisor has one socket, which it gets at its start.  The arbiter tells it
- * to START a child, with four descriptors, or START_NATIVE a native program, with one,
- * and to KILL, FREEZE and THAW them; it answers each with DONE or FAILED, and reports
- * EXITED when one has ended and nothing of it is left.
+ * A supervisor has one socket, which it gets at its start.  The arbiter sends it START for a child, with four
+ * descriptors, START_NATIVE for a native program, with one, and KILL, FREEZE and THAW.  It answers each with DONE or
+ * FAILED.  It sends EXITED when a child or program has ended and is completely gone.
  */
 #ifndef VGPU_CONTROL_H
 #define VGPU_CONTROL_H
@@ -33,20 +29,20 @@ enum vgpu_client_op {
 	VGPU_CLIENT_HELLO = 1,
 	VGPU_CLIENT_WELCOME,	/* one descriptor: the window */
 	VGPU_CLIENT_REFUSED,
-	VGPU_CLIENT_NATIVE,	/* one descriptor: a listener of seccomp */
+	VGPU_CLIENT_NATIVE,	/* one descriptor: a seccomp listener */
 };
 
-/* Why a client is refused, or its child has ended; the values are frozen. */
+/* Why a client is refused, or why its child has ended; the values are frozen. */
 enum vgpu_refusal {
 	VGPU_REFUSED_NOTHING = 0,
 	VGPU_REFUSED_VERSION,
 	VGPU_REFUSED_MESSAGE,	/* malformed */
 	VGPU_REFUSED_PROCESSES,	/* the tenant has max_processes already */
-	VGPU_REFUSED_RATE,	/* too many new processes of late */
+	VGPU_REFUSED_RATE,	/* too many new processes recently */
 	VGPU_REFUSED_MEMORY,	/* no memory for a window */
 	VGPU_REFUSED_EXECUTOR,	/* the supervisor or the child did not start */
 	VGPU_REFUSED_STOPPING,
-	VGPU_REFUSED_NATIVE,	/* the tenant's programs may not be native, or may not be anything else */
+	VGPU_REFUSED_NATIVE,	/* the tenant's programs may not be native, or must be native */
 	VGPU_REFUSED_LAST = VGPU_REFUSED_NATIVE,
 };
 
@@ -56,54 +52,54 @@ struct vgpu_client_message {
 	uint32_t refusal;	/* of REFUSED */
 	uint32_t reserved;
 	uint64_t window_bytes;	/* of WELCOME */
-	char reason[VGPU_REASON_BYTES];	/* of REFUSED: for people; ends with NUL */
+	char reason[VGPU_REASON_BYTES];	/* of REFUSED: text for people; ends with NUL */
 };
 
 enum vgpu_supervisor_op {
 	VGPU_SUPERVISOR_START = 1,
 	VGPU_SUPERVISOR_KILL,
-	VGPU_SUPERVISOR_FREEZE,	/* all children: the gate closes */
-	VGPU_SUPERVISOR_THAW,	/* all children: the gate opens */
+	VGPU_SUPERVISOR_FREEZE,	/* closes the gate for all children */
+	VGPU_SUPERVISOR_THAW,	/* opens the gate for all children */
 	VGPU_SUPERVISOR_DONE,
 	VGPU_SUPERVISOR_FAILED,
 	VGPU_SUPERVISOR_EXITED,
-	VGPU_SUPERVISOR_MEMORY,	/* how much children have reserved; now and then, unasked */
+	VGPU_SUPERVISOR_MEMORY,	/* reserved memory of the children; sent from time to time, unasked */
 	VGPU_SUPERVISOR_START_NATIVE,
-	VGPU_SUPERVISOR_TIMESLICE,	/* of all native programs together, by the driver's own scheduler */
-	VGPU_SUPERVISOR_WORKS,	/* a native program has channels now, or has none any more; unasked */
+	VGPU_SUPERVISOR_TIMESLICE,	/* timeslice of all native programs together, for the driver's own scheduler */
+	VGPU_SUPERVISOR_WORKS,	/* a native program has got channels, or has lost its last; unasked */
 };
 
-/* Whoever ends a lease that a child does not give back. */
+/* What ends a lease that a child does not give back. */
 enum vgpu_enforced {
 	VGPU_ENFORCED_UNKNOWN = 0,
-	VGPU_ENFORCED_EXECUTOR,	/* nobody: the gate stops children, and not what they have under way */
-	VGPU_ENFORCED_GATE,	/* the gate: it stops both */
+	VGPU_ENFORCED_EXECUTOR,	/* nothing: the gate stops children, but not their submitted work */
+	VGPU_ENFORCED_GATE,	/* the gate: it stops children and their submitted work */
 };
 
-/* START's descriptors, in this order; the child has them from 3 on. */
+/* START's descriptors, in this order; in the child they are numbered from 3. */
 enum vgpu_child_fd {
 	VGPU_FD_WINDOW = 3,	/* read and write */
 	VGPU_FD_LEASE = 4,	/* the lease page, read only */
 	VGPU_FD_STREAM = 5,	/* the stream page, read and write */
 	VGPU_FD_ARBITER = 6,	/* socket for struct vgpu_stream_request */
-	VGPU_FD_SUPERVISOR = 7,	/* socket to the supervisor, which adds it */
+	VGPU_FD_SUPERVISOR = 7,	/* socket to the supervisor; the supervisor adds it */
 };
 
 struct vgpu_supervisor_message {
 	uint32_t version;
 	uint32_t op;
 	uint64_t sequence;	/* of the request; DONE and FAILED repeat it */
-	uint64_t child;	/* the arbiter's number for it */
+	uint64_t child;	/* the arbiter's number for the child */
 	uint64_t window_bytes;	/* of START */
 	uint64_t memory_bytes;	/* of START, START_NATIVE: the slice's accelerator memory; of MEMORY: reserved */
-	uint64_t processor_ns;	/* of DONE, EXITED: used by all children, ever */
-	uint64_t compilers;	/* of DONE, EXITED: started ever */
-	uint64_t compile_hits;	/* of DONE, EXITED: jobs that needed none */
-	uint64_t compile_kept_bytes;	/* of DONE, EXITED: results that are kept, and their jobs */
-	uint64_t gate_ns;	/* of DONE, EXITED: what 99 of 100 closings of late took at most */
+	uint64_t processor_ns;	/* of DONE, EXITED: processor time of all children so far */
+	uint64_t compilers;	/* of DONE, EXITED: compilers started so far */
+	uint64_t compile_hits;	/* of DONE, EXITED: jobs that needed no compiler */
+	uint64_t compile_kept_bytes;	/* of DONE, EXITED: size of kept results, with their jobs */
+	uint64_t gate_ns;	/* of DONE, EXITED: 99th percentile of recent closings of the gate */
 	uint64_t native_bytes;	/* of DONE, EXITED, MEMORY: accelerator memory of native programs */
 	uint64_t timeslice_us;	/* of TIMESLICE, START_NATIVE */
-	int32_t status;	/* of EXITED: as waitpid() gives it; of WORKS: has it channels?  Of START_NATIVE: does it wait for a THAW? */
+	int32_t status;	/* of EXITED: from waitpid(); of WORKS: has channels; of START_NATIVE: waits for a THAW */
 	uint32_t enforced;	/* of DONE, EXITED: enum vgpu_enforced */
 	char reason[VGPU_REASON_BYTES];	/* of KILL, FAILED, EXITED; ends with NUL */
 };

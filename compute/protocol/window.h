@@ -2,21 +2,21 @@
 /*
  * A window: the memory that one client process shares with its child.
  *
- * The client is a program with our library loaded; the child is the process on
- * the host that calls the accelerator's own library for it.  A window has a
- * header page, two rings and a bulk area.  The request ring carries calls to
- * the child, the reply ring carries answers, completions and callbacks back.
- * The bulk area belongs to the client, which allocates from it and names parts
- * of it by offset; buffer contents in it are used in place.
+ * The client is a program with our library loaded.  The child is the process on the
+ * host that calls the accelerator's own library for it.  A window has a header page,
+ * two rings and a bulk area.  The request ring carries calls to the child.  The reply
+ * ring carries answers, completions and callbacks back.  The bulk area belongs to the
+ * client, which allocates from it and names parts of it by offset.  Buffer contents in
+ * it are used in place.
  *
- * Nobody trusts the other side.  The child takes every size from the arguments
- * it was started with and never from the header, copies a message out of the
- * ring before it looks at it, and checks each index, offset and length.  The
- * client does the same with replies.  A ring whose indices make no sense ends
- * the child; the client then sees a lost device.
+ * Neither side trusts the other.  The child takes every size from the arguments that it
+ * was started with and never from the header, copies a message out of the ring before
+ * it looks at it, and checks each index, offset and length.  The client does the same
+ * with replies.  A ring with invalid indices ends the child, and the client then sees a
+ * lost device.
  *
- * In a VM the window is a part of the slice's BAR2, with the broker it is a
- * sealed memfd.  Nothing here depends on which.
+ * In a VM the window is a part of the slice's BAR2; with the broker it is a sealed
+ * memfd.  Nothing here depends on the difference.
  */
 #ifndef VGPU_WINDOW_H
 #define VGPU_WINDOW_H
@@ -28,8 +28,8 @@
 #define VGPU_WINDOW_VERSION	1u
 
 #define VGPU_WINDOW_PAGE	4096u
-#define VGPU_RING_BYTES		(1u << 20)	/* of data, for each ring */
-/* The longest message; what is longer goes through the bulk area. */
+#define VGPU_RING_BYTES		(1u << 20)	/* data bytes of each ring */
+/* The longest message.  Longer data goes through the bulk area. */
 #define VGPU_MESSAGE_BYTES	(64u << 10)
 #define VGPU_MESSAGE_ALIGN	8u
 
@@ -40,16 +40,16 @@
 
 /**
  * struct vgpu_ring - indices of a ring with one producer and one consumer
- * @tail: bytes ever produced; the producer alone writes it
- * @head: bytes ever consumed; the consumer alone writes it
+ * @tail: total bytes produced; only the producer writes it
+ * @head: total bytes consumed; only the consumer writes it
  * @sleeping: the consumer is about to wait on @bell, or waits
  * @bell: futex word; the producer adds one and wakes if @sleeping
  * @full: the producer is about to wait on @space, or waits
  * @space: futex word; the consumer adds one and wakes if @full
  *
- * To sleep, the consumer reads @bell, sets @sleeping, has a full barrier, looks
- * at @tail once more and waits for @bell to change.  To wake, the producer
- * stores @tail, has a full barrier, and looks at @sleeping.
+ * To sleep, the consumer reads @bell, sets @sleeping, executes a full barrier, reads
+ * @tail again and waits for @bell to change.  To wake it, the producer stores @tail,
+ * executes a full barrier, and reads @sleeping.
  */
 struct vgpu_ring {
 	_Alignas(64) _Atomic uint64_t tail;
@@ -61,14 +61,13 @@ struct vgpu_ring {
 };
 
 /**
- * struct vgpu_message - what every message begins with
- * @bytes: with this header, rounded up to VGPU_MESSAGE_ALIGN; never across the
- *	end of the ring
- * @op: what it is; VGPU_OP_SKIP says that the next message is at the ring's
- *	start
- * @flags: of the operation
- * @call: the client's number for the call, which a reply repeats; 0 for a
- *	message that nobody answers
+ * struct vgpu_message - the header of every message
+ * @bytes: length with this header, rounded up to VGPU_MESSAGE_ALIGN; a message never
+ *	crosses the end of the ring
+ * @op: operation; VGPU_OP_SKIP means that the next message is at the ring's start
+ * @flags: depends on the operation
+ * @call: the client's number for the call, which a reply repeats; 0 for a message
+ *	without answer
  */
 struct vgpu_message {
 	uint32_t bytes;
@@ -79,11 +78,11 @@ struct vgpu_message {
 
 #define VGPU_OP_SKIP	0u
 
-/* The state of the child, as the client sees it. */
+/* State of the child, as the client sees it. */
 enum vgpu_child_state {
 	VGPU_CHILD_STARTING = 0,
 	VGPU_CHILD_READY,	/* the child reads the request ring */
-	VGPU_CHILD_LOST,	/* it is gone and does not come back */
+	VGPU_CHILD_LOST,	/* the child is gone and does not come back */
 };
 
 /**
@@ -91,15 +90,16 @@ enum vgpu_child_state {
  * @magic: VGPU_WINDOW_MAGIC
  * @version: VGPU_WINDOW_VERSION
  * @bytes: of the whole window
- * @child: enum vgpu_child_state; the child sets READY, whoever reaps the child
- *	sets LOST and wakes @reply.bell and @request.space
+ * @child: enum vgpu_child_state; the child sets READY.  The process that reaps the
+ *	child sets LOST and wakes @reply.bell and @request.space.
  * @request: from client to child; its data are at VGPU_WINDOW_REQUEST
  * @reply: from child to client; its data are at VGPU_WINDOW_REPLY
- * @reason: for people: why @child is LOST.  Whoever sets LOST writes it before.  The
- *	client copies it, ends it with NUL and prints no control characters of it.
+ * @reason: text for people: why @child is LOST.  It is written before LOST is set.  The
+ *	client copies it, ends it with NUL and replaces control characters before it
+ *	prints the text.
  *
  * In a VM the client can map the window before the host has written anything into it.
- * It waits until @child is READY or LOST, and writes nothing before.
+ * The client waits until @child is READY or LOST, and writes nothing before.
  */
 struct vgpu_window {
 	uint32_t magic;
