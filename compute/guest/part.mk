@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The library that a program's OpenCL loader loads.  It stays loaded: it has a thread and a handler of forks.
+# The library that a program's OpenCL loader loads. It is never unloaded, because it has a thread and a fork handler.
 
 GUEST_OBJECTS := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/guest/*/*.c))
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Building, compiling and linking.  The child answers when its compiler has ended; who
- * gave no callback waits for that, and nobody else.
+ * Building, compiling and linking.  The child answers when its compiler has ended.  A caller without
+ * callback waits for that; no other thread does.
  */
 #include "guest/opencl/program.h"
 
 #include "guest/opencl/include.h"
 
 /**
- * struct build - one that is under way
- * @waiter: a thread waits for @done and frees this; else the answer does
+ * struct build - a build in progress
+ * @waiter: a thread waits for @done and frees this; otherwise the answer's handler frees it
  */
 struct build {
 	struct vgpu_pending pending;
@@ -23,7 +23,7 @@ struct build {
 	atomic_bool done;
 	cl_int status;
 	struct includes includes;
-	struct text names;	/* of header programs */
+	struct text names;	/* names of header programs */
 	struct blob options_blob, directories_blob, headers_blob, names_blob;
 };
 
@@ -39,7 +39,10 @@ static void build_free(struct build *build)
 	free(build);
 }
 
-/* Keeps a device's result; the program's lock is held.  @log is NULL if the whole log is to be asked for. */
+/*
+ * Stores a device's result; the program's lock is held.  @log is NULL if the whole log must be fetched on
+ * demand.
+ */
 static void keep_result(struct _cl_program *program, cl_device_id device, cl_build_status status,
 			cl_program_binary_type type, char *log)
 {
@@ -110,7 +113,7 @@ static bool build_done(void *argument)
 	return atomic_load(&((struct build *)argument)->done);
 }
 
-/* Blobs share one message: only what is short goes into it. */
+/* The blobs share one message, so only short ones are put into it. */
 static bool place_blob(struct blob *blob, const struct text *text)
 {
 	if (!text->bytes) {
@@ -216,7 +219,7 @@ static struct vgpu_message *place_link(struct build *build, cl_uint count, const
 	return &m->header;
 }
 
-/* Claims the program: CL_INVALID_OPERATION if it is being built or has kernels. */
+/* Marks the program as being built.  CL_INVALID_OPERATION if it is being built already, or has kernels. */
 static cl_int claim(struct build *build, const char *options)
 {
 	struct _cl_program *program = build->program;
@@ -258,7 +261,7 @@ static struct build *build_new(uint32_t op, cl_program program, cl_uint count, c
 	return build;
 }
 
-/* Sends the build and, without callback, waits for it.  @count and @programs are headers or inputs. */
+/* Sends the build and waits for it if there is no callback.  @count and @programs are headers or inputs. */
 static cl_int run(struct build *build, cl_uint count, const cl_program *programs)
 {
 	struct vgpu_message *message = NULL;
@@ -289,7 +292,10 @@ static cl_int run(struct build *build, cl_uint count, const cl_program *programs
 				vgpu_kick();
 				return CL_SUCCESS;
 			}
-			/* A lost child ends the build too; only a copy of this process is told nothing. */
+			/*
+			 * A lost child also ends the build.  This fails only in a forked copy of the
+			 * process.
+			 */
 			if (!vgpu_wait(build_done, build))
 				return LOST;
 			status = build->status;
@@ -410,7 +416,7 @@ API(cl_program, clLinkProgram, cl_context context, cl_uint count, const cl_devic
 		text_add(&build->includes.options, options ? options : "", options ? strlen(options) : 0);
 		status = run(build, input_count, inputs);
 	}
-	/* A program that was not linked is returned if the linker had a say, so that its log can be read. */
+	/* If the linker itself failed, return the program, so that its log can be read. */
 	if (status && status != CL_LINK_PROGRAM_FAILURE && status != CL_BUILD_PROGRAM_FAILURE && program) {
 		object_drop(program);
 		vgpu_cl_bury();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests that are answered. */
+/* Requests with an answer. */
 #include "guest/opencl/call.h"
 
 static bool call_reply(struct vgpu_pending *pending, const struct vgpu_message *message, uint32_t bytes)
@@ -49,7 +49,7 @@ void *call_begin(struct call *call, uint64_t bytes)
 
 cl_int call_wait(struct call *call, struct vgpu_message *request)
 {
-	/* The child may write to the request, so only this copy of the number is looked at. */
+	/* The child may write to the request, so use only this local copy of the number. */
 	uint64_t number = vgpu_expect(&call->pending);
 
 	request->call = number;
@@ -118,7 +118,10 @@ cl_int give(const void *value, size_t bytes, size_t room, void *target, size_t *
 	return CL_SUCCESS;
 }
 
-/* One GET, with room for @room bytes in the bulk area or, without, in the answer. */
+/*
+ * Sends one GET.  The value is returned in the bulk area if there is @bulk, or else in the
+ * answer.
+ */
 static cl_int query_once(const struct vgpu_cl_get *fields, struct vgpu_bulk *bulk, void **value, size_t *bytes)
 {
 	struct vgpu_cl_get_parts parts;
@@ -172,7 +175,7 @@ cl_int query(uint32_t query, uint32_t handle, uint32_t param, uint32_t device, u
 	status = query_once(&fields, NULL, value, bytes);
 	if (status || *value)
 		return status;
-	/* It did not fit into the answer. */
+	/* The value did not fit into the answer. */
 	bulk = vgpu_bulk_allocate(*bytes, 0);
 	if (!bulk)
 		return CL_OUT_OF_HOST_MEMORY;

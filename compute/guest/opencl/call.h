@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests that are answered, commands, and what getters have in common. */
+/* Requests with an answer, commands, and the common part of getters. */
 #ifndef VGPU_GUEST_CALL_H
 #define VGPU_GUEST_CALL_H
 
 #include "guest/opencl/object.h"
 
-/* Exported functions are those of the dispatch table only; the table names them by this. */
+/* Only the functions of the dispatch table are entry points.  The table refers to them by this name. */
 #define API(result, name, ...) result CL_API_CALL vgpu_##name(__VA_ARGS__)
 
-/* What a program is told when the child is gone, or in a copy of the process that had one. */
+/* The error after the child is lost, and in a forked copy of the process. */
 #define LOST CL_DEVICE_NOT_AVAILABLE
 
 /**
@@ -24,37 +24,40 @@ struct call {
 };
 
 /**
- * call_begin() - locks the stream of requests for a request that is answered
+ * call_begin() - locks the request stream for a request with an answer
  * @bytes: of the request
  *
- * Returns where to write it, or NULL and an error in call->status.
+ * Returns where to write it, or NULL with an error in call->status.
  */
 void *call_begin(struct call *call, uint64_t bytes);
 
-/* Sends what was written after call_begin() and waits.  Returns the answer's status. */
+/* Sends the request that was written after call_begin(), and waits.  Returns the answer's status. */
 cl_int call_wait(struct call *call, struct vgpu_message *request);
 
 void call_end(struct call *call);
 
-/* Sends a request without answer that has been placed; its place came from vgpu_send_begin(). */
+/* Sends a RELEASE, which has no answer. */
 void send_release(uint32_t kind, uint32_t handle);
 
 /**
- * struct blob - bytes that travel in a message or in the bulk area
- * @inline_bytes: of the message, 0 if they are in the bulk area
+ * struct blob - bytes that are sent in a message or in the bulk area
+ * @inline_bytes: bytes in the message, 0 if they are in the bulk area
  */
 struct blob {
 	const void *data;
 	uint64_t bytes, inline_bytes;
 	struct vgpu_bulk *bulk;
-	uint64_t offset;	/* for the message */
+	uint64_t offset;	/* its value in the message */
 };
 
-/* Finds a place for the bytes and copies them there if that is the bulk area; false if there is none. */
+/*
+ * Finds room for the bytes, and copies them if that is in the bulk area.  Returns false if there is no
+ * room.
+ */
 bool blob_place(struct blob *blob, const void *data, uint64_t bytes);
 void blob_end(struct blob *blob);
 
-/* Copies a value out, as all getters do. */
+/* Copies a value to the caller in the way of all getters. */
 cl_int give(const void *value, size_t bytes, size_t room, void *target, size_t *returned);
 
 static inline cl_int give_text(const char *text, size_t room, void *target, size_t *returned)
@@ -69,17 +72,17 @@ static inline cl_int give_text(const char *text, size_t room, void *target, size
 	} while (0)
 
 /**
- * query() - asks the child
+ * query() - asks the child for a value
  * @query: enum vgpu_cl_query
- * @value: becomes a malloc()ed copy of the whole value
+ * @value: set to a malloc()ed copy of the whole value
  */
 cl_int query(uint32_t query, uint32_t handle, uint32_t param, uint32_t device, uint32_t index, const uint64_t *input,
 	     uint32_t input_count, void **value, size_t *bytes);
 
 /**
  * struct command - a command that is about to be sent
- * @event: to be completed by the reply, or NULL
- * @pending: what the COMPLETION is handed to, or NULL for none
+ * @event: the event that the reply completes, or NULL
+ * @pending: the record for the COMPLETION, or NULL for none
  */
 struct command {
 	cl_command_queue queue;
@@ -88,37 +91,40 @@ struct command {
 	cl_uint given;
 	const cl_event *waits;
 	uint32_t wait_count;	/* events that are not complete yet */
-	bool completes;	/* the event is completed by the COMPLETION itself */
+	bool completes;	/* the COMPLETION itself completes the event */
 };
 
-/* The start of every command's message. */
+/* The common start of every command's message. */
 struct command_head {
 	struct vgpu_message header;
 	uint32_t queue, event, wait_count;
 };
 
-/* Checks a queue and a wait list; CL_SUCCESS or the API's error. */
+/* Check a queue and a wait list.  Return CL_SUCCESS or the API's error. */
 cl_int check_waits(cl_context context, cl_uint count, const cl_event *waits);
 cl_int check_command(cl_command_queue queue, cl_uint count, const cl_event *waits);
 
 /**
  * command_begin() - prepares a command whose queue and wait list have been checked
  * @type: of the event
- * @event: where the program wants one, or NULL
+ * @event: where the program wants an event, or NULL
  */
 cl_int command_begin(struct command *command, cl_command_queue queue, cl_command_type type, cl_uint count,
 		     const cl_event *waits, cl_event *event);
 
-/* Writes what is the same in all commands; returns false if no reply can be had: then cancel. */
+/*
+ * Writes the common fields of a command.  Returns false if no reply can be expected; the caller must
+ * then cancel.
+ */
 bool command_fill(struct command *command, void *message, uint32_t *waits);
 
-/* Ends a command that could not be sent. */
+/* Cleans up after a command that could not be sent. */
 cl_int command_fail(struct command *command, cl_int error);
 
-/* After vgpu_send_commit(): gives the program its event. */
+/* Gives the program its event.  Call it after vgpu_send_commit(). */
 cl_int command_sent(struct command *command, cl_event *event);
 
-/* A whole command without fields of its own: MARKER, BARRIER or FINISH. */
+/* Sends a command without fields of its own: MARKER, BARRIER or FINISH. */
 cl_int command_plain(uint32_t op, cl_command_queue queue, cl_command_type type, cl_uint count, const cl_event *waits,
 		     cl_event *event);
 
@@ -127,30 +133,39 @@ struct _cl_event *event_new(cl_context context, cl_command_queue queue, cl_comma
 bool event_reply(struct vgpu_pending *pending, const struct vgpu_message *message, uint32_t bytes);
 void event_finish(struct _cl_event *event, cl_int status, const cl_ulong times[4]);
 
-/* The status and the times of a COMPLETION; of another message or none, an error and zeros. */
+/* Returns the status and the times of a COMPLETION.  For another message or none: an error and zeros. */
 cl_int completion_status(const struct vgpu_message *message, uint32_t bytes, cl_ulong times[4]);
 
-/* Waits until the event has ended; its status. */
+/* Waits until the event has ended.  Returns its status. */
 cl_int event_wait(struct _cl_event *event);
 
-/* Waits until reads of the queue that are held have landed; false if the connection is lost before. */
+/*
+ * Waits until held reads of the queue have arrived in the program's memory.  Returns false if the
+ * connection is lost.
+ */
 bool held_wait(cl_command_queue queue);
 
-/* All commands of the queue have ended, without an error, and a FINISH has seen it. */
+/* Returns whether all commands of the queue have ended without an error, as seen by a FINISH. */
 bool queue_idle(cl_command_queue queue);
 
-/* Waits for that.  False if a command has failed: clFinish() still tells the program. */
+/*
+ * Waits until the queue is idle.  Returns false if a command has failed; clFinish() still reports that
+ * to the program.
+ */
 bool queue_make_idle(cl_command_queue queue);
 
-/* User events that have no status yet: what waits for them waits for the program. */
+/*
+ * Number of user events without status.  Commands that wait for such an event wait for the program
+ * itself.
+ */
 extern atomic_uint user_events_open;
 
-/* Calls @function(@user) in the callbacks' thread; @status is handed to event callbacks. */
-void callbacks_prepare(void);	/* for forks; before any other of these */
+/* These call @function(@user) in the callbacks' thread.  @status is passed to event callbacks. */
+void callbacks_prepare(void);	/* prepares for forks; call it before the others */
 bool callbacks_start(void);
 void callback_event(struct event_callback *callback);
 void callback_program(void (CL_CALLBACK *function)(cl_program, void *), cl_program program, void *user);
 void callback_context(cl_context context, const char *text);
-void callbacks_expect(int change);	/* how many may come */
+void callbacks_expect(int change);	/* changes the number of expected callbacks */
 
 #endif /* VGPU_GUEST_CALL_H */

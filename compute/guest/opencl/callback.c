@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Callbacks run in a thread of this library's own, without locks, one after the other.
- * The thread exists once a program has registered one.  While one is expected it waits
- * for replies like any other thread.
+ * Callbacks run in this library's own thread, without locks, one after the other.  The thread is started when a
+ * program registers its first callback.  While a callback is expected, the thread waits for replies like any
+ * other thread.
  */
 #include "guest/opencl/call.h"
 
@@ -21,7 +21,7 @@ struct job {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static struct job *first, **last = &first;
-static atomic_int waiting;	/* jobs in the list */
+static atomic_int waiting;	/* number of jobs in the list */
 static int expected;
 static bool started;
 
@@ -34,7 +34,10 @@ static void put(struct job *job)
 	atomic_fetch_add(&waiting, 1);
 	pthread_cond_signal(&more);
 	pthread_mutex_unlock(&lock);
-	/* The thread looks again after the replies at hand; vgpu_kick() by whoever is not a handler. */
+	/*
+	 * The thread sees the job after it has handled the present replies.  A caller that is not a handler
+	 * calls vgpu_kick().
+	 */
 }
 
 static struct job *take(void)
@@ -81,7 +84,7 @@ static void run(struct job *job)
 	vgpu_cl_bury();
 }
 
-/* Sleeps until there is a job, or until one is expected if @or_expected. */
+/* Sleeps until there is a job, or, with @or_expected, until one is expected. */
 static void rest(bool or_expected)
 {
 	pthread_mutex_lock(&lock);
@@ -97,7 +100,10 @@ static void *work(void *argument)
 		struct job *job;
 
 		rest(true);
-		/* A lost child ends what is expected with errors; user events the program still ends itself. */
+		/*
+		 * After the child is lost, expected callbacks end with errors.  Only the program itself can
+		 * still end its user events.
+		 */
 		if (!vgpu_wait(job_there, NULL))
 			rest(false);
 		while ((job = take()))
@@ -106,7 +112,7 @@ static void *work(void *argument)
 	return NULL;
 }
 
-/* The thread that waits is not in the copy. */
+/* The waiting thread does not exist in the forked copy. */
 static void after_fork(void)
 {
 	pthread_cond_init(&more, NULL);
@@ -125,7 +131,7 @@ bool callbacks_start(void)
 
 	pthread_mutex_lock(&lock);
 	if (!started) {
-		/* The program's signals are for its own threads. */
+		/* Signals of the program must be handled in its own threads. */
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &before);
 		if (pthread_create(&thread, NULL, work, NULL) == 0) {
@@ -151,7 +157,7 @@ void callback_event(struct event_callback *callback)
 	struct job *job = calloc(1, sizeof(*job));
 
 	if (!job)
-		return;	/* without memory for a few words nothing can be told */
+		return;	/* without memory for a job the callback is lost */
 	job->event = callback;
 	put(job);
 }

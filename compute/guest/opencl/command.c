@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What all commands have in common: queue, wait list, event. */
+/* The common part of all commands: queue, wait list, event. */
 #include "guest/opencl/call.h"
 
 cl_int check_waits(cl_context context, cl_uint count, const cl_event *waits)
@@ -53,12 +53,18 @@ bool command_fill(struct command *command, void *message, uint32_t *waits)
 	uint32_t at = 0;
 	uint64_t call;
 
-	/* Of those that were counted some may have completed meanwhile: then they are named although they need not be. */
+	/*
+	 * Some of the counted events may have completed meanwhile.  They are then listed, although that is no longer
+	 * necessary.
+	 */
 	for (int complete = 0; complete < 2; complete++) {
 		for (cl_uint i = 0; i < command->given && at < command->wait_count; i++) {
 			const struct _cl_event *event = command->waits[i];
 
-			/* The child does not know each event that is complete, but each that was not when they were counted. */
+			/*
+			 * The child may not know events that were complete when they were counted, but it knows all
+			 * others.
+			 */
 			if ((atomic_load_explicit(&event->status, memory_order_relaxed) == CL_COMPLETE) == complete &&
 			    !(complete && event->released))
 				waits[at++] = event->object.handle;
@@ -69,7 +75,7 @@ bool command_fill(struct command *command, void *message, uint32_t *waits)
 	head->event = command->event ? command->event->object.handle : 0;
 	if (!command->pending)
 		return true;
-	/* The hold first: once the record has a number, a hostile child may answer it at any time. */
+	/* Take the hold first: once the record has a number, a hostile child may answer it at any time. */
 	if (command->completes)
 		object_hold(command->event);
 	call = vgpu_expect(command->pending);
@@ -83,7 +89,7 @@ bool command_fill(struct command *command, void *message, uint32_t *waits)
 cl_int command_fail(struct command *command, cl_int error)
 {
 	if (command->event) {
-		command->event->released = true;	/* the child does not know it */
+		command->event->released = true;	/* the child never learned of the event */
 		object_drop(command->event);
 		vgpu_cl_bury();
 	}

@@ -9,7 +9,10 @@ void context_end(struct _cl_context *context)
 	pthread_mutex_destroy(&context->lock);
 }
 
-/* The properties that a context may have; their number with the final 0, or an error. */
+/*
+ * Checks the properties of a context.  Sets their number, with the final 0.  Returns
+ * CL_SUCCESS or an error.
+ */
 static cl_int check_properties(const cl_context_properties *properties, size_t *count)
 {
 	bool platform = false, sync = false;
@@ -78,7 +81,7 @@ static cl_int create(const cl_context_properties *properties, cl_uint count, con
 	if (!context)
 		return CL_OUT_OF_HOST_MEMORY;
 	pthread_mutex_init(&context->lock, NULL);
-	for (cl_uint i = 0; i < count; i++)	/* a device that is named twice counts once */
+	for (cl_uint i = 0; i < count; i++)	/* duplicate devices count once */
 		if (device_find(devices[i], context->devices, context->device_count) < 0)
 			context->devices[context->device_count++] = devices[i];
 	if (property_count) {
@@ -144,7 +147,7 @@ static void last_reference(void *object)
 	struct end_callback *end, *next;
 
 	if (context->copy_queue) {
-		object_hold(context);	/* which the queue gives up */
+		object_hold(context);	/* the queue drops this hold */
 		vgpu_clReleaseCommandQueue(context->copy_queue);
 	}
 	for (end = context->ends; end; end = next) {
@@ -229,7 +232,7 @@ cl_command_queue context_copy_queue(cl_context context, cl_int *status)
 	if (!context->copy_queue) {
 		context->copy_queue = queue;
 		queue = NULL;
-		/* The context must be able to end although its own queue belongs to it. */
+		/* The context must be able to end although its own queue holds it. */
 		atomic_fetch_sub(&context->object.holds, 1);
 	}
 	pthread_mutex_unlock(&context->lock);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts, as other files need them, and the prototypes of all entry points. */
+/* Contexts, for other files, and the prototypes of all entry points. */
 #ifndef VGPU_GUEST_CONTEXT_H
 #define VGPU_GUEST_CONTEXT_H
 
@@ -10,10 +10,16 @@
 #define VGPU_NO_PROTOTYPE(name)
 VGPU_CL_FUNCTIONS(VGPU_PROTOTYPE, VGPU_NO_PROTOTYPE, VGPU_NO_PROTOTYPE)
 
-/* The library has called the context's callback.  In handlers. */
+/*
+ * Passes on that the child's library has called the context's callback.  Runs in
+ * handlers.
+ */
 void context_news(uint32_t handle, const char *text, size_t bytes);
 
-/* A queue of the context for this library's own copies; lives as long as the context. */
+/*
+ * Returns the context's queue for this library's own copies.  It lives as long as the
+ * context.
+ */
 cl_command_queue context_copy_queue(cl_context context, cl_int *status);
 
 #endif /* VGPU_GUEST_CONTEXT_H */

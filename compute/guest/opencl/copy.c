@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Copies, fills and migrations: commands that move nothing through the window. */
+/* Copies, fills and migrations: commands that transfer no data through the window. */
 #include "guest/opencl/image.h"
 
-/* The common course of a command whose arguments have been checked. */
+/* The common steps of a command whose arguments have been checked. */
 #define SEND_COMMAND(name, type, fill, ...) \
 	do { \
 		struct vgpu_cl_##name##_parts parts; \
@@ -31,7 +31,7 @@ static bool overlap(size_t a, size_t b, size_t bytes)
 	return a < b ? b - a < bytes : a - b < bytes;
 }
 
-/* Do two buffers share bytes?  Sub-buffers are parts of their parents. */
+/* Do two buffers share storage?  Sub-buffers share that of their parents. */
 static bool same_storage(cl_mem a, cl_mem b)
 {
 	return (a->parent ? a->parent : a) == (b->parent ? b->parent : b);
@@ -63,7 +63,9 @@ API(cl_int, clEnqueueCopyBuffer, cl_command_queue queue, cl_mem source, cl_mem t
 	});
 }
 
-/* The check of the API's appendix on overlapping rectangles of one buffer. */
+/*
+ * The overlap test for rectangles of one buffer, from the appendix of the OpenCL specification.
+ */
 static bool rects_overlap(const size_t *source, const size_t *target, const size_t *region, size_t row, size_t slice)
 {
 	const size_t slice_size = (region[1] - 1) * row + region[0];
@@ -171,7 +173,7 @@ API(cl_int, clEnqueueCopyImage, cl_command_queue queue, cl_mem source, cl_mem ta
 	});
 }
 
-/* Does a region of an image fit into a buffer behind an offset? */
+/* Does the data of an image region fit into a buffer after an offset? */
 static bool buffer_holds(cl_mem buffer, size_t offset, cl_mem image, const size_t *region)
 {
 	size_t bytes;
@@ -237,7 +239,10 @@ API(cl_int, clEnqueueFillImage, cl_command_queue queue, cl_mem image, const void
 		return CL_INVALID_VALUE;
 	SEND_COMMAND(fill_image, CL_COMMAND_FILL_IMAGE, {
 		m->memory = image->object.handle;
-		/* A depth image's colour is one float, any other's four numbers of four bytes. */
+		/*
+		 * The colour is one float for a depth image, and four numbers of four bytes for
+		 * any other.
+		 */
 		memcpy(m->color, color, image->format.image_channel_order == CL_DEPTH ? 4 : sizeof(m->color));
 		memcpy(m->origin, origin, sizeof(m->origin));
 		memcpy(m->region, region, sizeof(m->region));

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Devices: what the child's library says of them, less what cannot be carried. */
+/*
+ * Devices: the answers of the child's library, without the features that cannot be
+ * carried.
+ */
 #include "guest/opencl/context.h"
 
-/* A number of a device, 0 if the child did not tell. */
+/* Returns a number of a device, or 0 if the child did not report it. */
 static uint64_t device_number(cl_device_id device, cl_device_info param)
 {
 	size_t bytes;
@@ -24,7 +27,7 @@ void device_start(struct _cl_device_id *device)
 	device->images = device_number(device, CL_DEVICE_IMAGE_SUPPORT);
 	device->non_uniform = device_number(device, CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT);
 	device->dimensions = (cl_uint)device_number(device, CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS);
-	if (device->dimensions > 3)	/* a launch has no room for more */
+	if (device->dimensions > 3)	/* a launch message has room for three */
 		device->dimensions = 3;
 	device->alignment_bits = (cl_uint)device_number(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN);
 	device->allocation_bytes = device_number(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
@@ -41,7 +44,7 @@ int device_find(cl_device_id device, const cl_device_id *devices, cl_uint count)
 	return -1;
 }
 
-/* Types of accelerators as the API counts: a default is the first device. */
+/* Does a device match a type?  The default device is the first one. */
 static bool of_type(cl_uint index, cl_device_type type)
 {
 	cl_device_type own = vgpu_devices[index].type;
@@ -82,8 +85,9 @@ API(cl_int, clGetDeviceIDs, cl_platform_id platform, cl_device_type type, cl_uin
 }
 
 /*
- * Extensions of the kernel language alone work without our doing, and so do those that
- * need nothing but what is carried.  Others need entry points, handles or pointers.
+ * Extensions that only change the kernel language work without support here.  So do
+ * those that need only features that are carried.  Others would need entry points,
+ * handles or pointers.
  */
 static bool extension_carried(const char *name, size_t length)
 {

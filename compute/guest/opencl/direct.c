@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Transfers from and to storage in the window: copied once, by this thread. */
+/* Transfers from and to storage in the window: one copy, done by this thread. */
 #include "guest/opencl/transfer_part.h"
 
 #include <time.h>
@@ -12,7 +12,7 @@ cl_int blocking_status(cl_int status, cl_uint count, const cl_event *waits)
 	return status;
 }
 
-/* A wait for a command of this file's own. */
+/* Waits for the completion of a command that this file sends itself. */
 struct own_wait {
 	struct vgpu_pending pending;
 	atomic_bool done;
@@ -34,7 +34,7 @@ static bool own_done(void *argument)
 	return atomic_load(&((struct own_wait *)argument)->done);
 }
 
-/* Makes the transfer's part of the storage valid here; returns the child's status. */
+/* Makes the transfer's part of the storage valid for this process.  Returns the child's status. */
 static cl_int map_storage(const struct transfer *t, cl_command_queue queue, uint32_t handle, cl_uint count,
 			  const cl_event *waits, struct own_wait *wait)
 {
@@ -108,10 +108,10 @@ static bool all_complete(cl_uint count, const cl_event *waits)
 	return true;
 }
 
-/* Whether this thread can do a transfer by itself once the queue is idle. */
+/* Returns whether this thread can do a transfer by itself once the queue is idle. */
 static bool waits_for_queue_only(cl_command_queue queue, cl_uint count, const cl_event *waits)
 {
-	/* Times are the child's, whose clock is not this machine's if this is a guest. */
+	/* Profiling times must come from the child, because in a guest the child's clock differs from ours. */
 	return context_computes_in_place(queue->context) && all_complete(count, waits) &&
 	       !(queue->properties & CL_QUEUE_PROFILING_ENABLE);
 }
@@ -127,7 +127,7 @@ bool transfer_here(const struct transfer *t, cl_command_queue queue, cl_command_
 		own = event_new(queue->context, queue, type);
 		if (!own)
 			return false;
-		own->released = true;	/* the child does not know it */
+		own->released = true;	/* the child does not know the event */
 		*event = own;
 	}
 	copy(t);
@@ -139,7 +139,7 @@ bool transfer_here(const struct transfer *t, cl_command_queue queue, cl_command_
 bool transfer_finished(const struct transfer *t, cl_command_queue queue, cl_command_type type, cl_uint count,
 		       const cl_event *waits, cl_event *event)
 {
-	/* Out of order there may be commands that the transfer does not wait for. */
+	/* An out-of-order queue may have commands that the transfer must not wait for. */
 	return !(queue->properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) &&
 	       waits_for_queue_only(queue, count, waits) && queue_make_idle(queue) &&
 	       transfer_here(t, queue, type, count, waits, event);
@@ -147,7 +147,7 @@ bool transfer_finished(const struct transfer *t, cl_command_queue queue, cl_comm
 
 /*
  * Maps storage in the window, copies, and unmaps it again: one copy instead of two.  The command is complete when this
- * returns, so the child need not know its event.
+ * returns, so the child does not need to know its event.
  */
 cl_int transfer_direct(const struct transfer *t, cl_command_queue queue, cl_command_type type, cl_uint count,
 		       const cl_event *waits, cl_event *event)

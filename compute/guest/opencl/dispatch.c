@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The dispatch table that the loader reads, and the symbols that it looks for. */
+/* The dispatch table for the loader, and the symbols that it looks up. */
 #include "guest/opencl/context.h"
 
 #include <stdio.h>
 
-/* One line for each function that is called although it is refused. */
+/* Logs one line for a refused function.  Each function calls it once. */
 static void vgpu_cl_log_refused(const char *function, const char *why)
 {
 	fprintf(stderr, "vgpumgr: %s is not available: %s\n", function, why);
@@ -22,7 +22,9 @@ cl_icd_dispatch vgpu_cl_dispatch = {
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* The loader passes what it got from the program, and asks once without a place for platforms. */
+/*
+ * The loader passes the program's arguments.  It also calls this once without room for platforms.
+ */
 EXPORTED cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint count, cl_platform_id *platforms, cl_uint *returned)
 {
 	return vgpu_clGetPlatformIDs(count, platforms, returned);

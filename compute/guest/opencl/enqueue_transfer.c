@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads and writes of buffers, whole rectangles too, and of images. */
+/* Reads and writes of buffers, of rectangles in buffers, and of images. */
 #include "guest/opencl/image.h"
 
-/* May the program read or write the memory from its side? */
+/* Checks whether the host may read or write the memory. */
 static cl_int check_host_access(cl_mem memory, bool write)
 {
 	cl_mem_flags denied = CL_MEM_HOST_NO_ACCESS | (write ? CL_MEM_HOST_READ_ONLY : CL_MEM_HOST_WRITE_ONLY);
@@ -137,7 +137,7 @@ static cl_int image(cl_command_queue queue, cl_mem memory, bool write, bool bloc
 	transfer.host = host;
 	transfer.host_row = row;
 	transfer.host_slice = slice;
-	if (memory->type == CL_MEM_OBJECT_IMAGE1D_ARRAY)	/* its rows are slices */
+	if (memory->type == CL_MEM_OBJECT_IMAGE1D_ARRAY)	/* each row is a slice */
 		transfer.host_row = slice;
 	return transfer_run(&transfer, queue, blocking, write ? CL_COMMAND_WRITE_IMAGE : CL_COMMAND_READ_IMAGE, count,
 			    waits, event);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Events: those of commands, which completions end, and the program's own. */
+/* Events: those of commands, which completions end, and user events. */
 #include "guest/opencl/call.h"
 
 atomic_uint user_events_open;
@@ -32,7 +32,7 @@ void event_end(struct _cl_event *event)
 	object_drop(event->context);
 }
 
-/* Sets a status and takes the callbacks that it calls for. */
+/* Sets a status, and queues the callbacks that are due for it. */
 static void event_set(struct _cl_event *event, cl_int status)
 {
 	struct event_callback *due = NULL, **at, *next;
@@ -72,7 +72,7 @@ cl_int completion_status(const struct vgpu_message *message, uint32_t bytes, cl_
 	memset(times, 0, 4 * sizeof(*times));
 	if (!message)
 		return LOST;
-	/* Nothing here asks for VGPU_CL_PROGRESS, so a command has ended or the child does not know what it says. */
+	/* No command here asks for VGPU_CL_PROGRESS.  So a completion has a final status, or the child is faulty. */
 	if (!vgpu_cl_decode_completion(message, bytes, 0, &view) || view.message->status > 0)
 		return CL_OUT_OF_RESOURCES;
 	times[0] = view.message->queued_ns;
@@ -102,7 +102,7 @@ cl_int event_wait(struct _cl_event *event)
 {
 	if (!event_ended(event) && !vgpu_wait(event_ended, event))
 		return LOST;
-	/* What was read before it on its queue has landed, too. */
+	/* Earlier reads on the queue must have arrived too. */
 	if (event->queue && !held_wait(event->queue))
 		return LOST;
 	return event->status;
@@ -175,12 +175,12 @@ API(cl_int, clRetainEvent, cl_event event)
 	return object_retain(event, VGPU_CL_KIND_EVENT, CL_INVALID_EVENT);
 }
 
-/* No wait list can name it any more, so the child need not know it; its completion may still be under way. */
+/* No new wait list can name the event, so the child can forget it.  Its completion may still be under way. */
 static void last_reference(void *object)
 {
 	struct _cl_event *event = object;
 
-	/* A user event without status keeps its commands waiting for ever, as the API has it. */
+	/* A user event without status keeps its commands waiting for ever, as the specification demands. */
 	if (event->released)
 		return;
 	event->released = true;
@@ -243,7 +243,10 @@ API(cl_int, clSetUserEventStatus, cl_event event, cl_int status)
 		pthread_mutex_unlock(&event->lock);
 		return CL_INVALID_OPERATION;
 	}
-	/* Taken, so that a second status is refused; it is not ended before the child is told. */
+	/*
+	 * Mark the status as set, so that a second one is refused.  The event ends only after the child has been
+	 * told.
+	 */
 	event->status = CL_RUNNING;
 	pthread_mutex_unlock(&event->lock);
 	at = vgpu_send_begin((uint32_t)vgpu_cl_bytes_of_set_user_event_status());

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Transfers that do not fit into the bulk area while the program may have commands that
- * wait for itself (user events).  Waiting for room could be for ever then.  So they go by
- * way of memory on the child's side: a write fills it at once and is then a copy on the
- * program's queue; a read is such a copy, and is fetched by the callbacks' thread when the
- * copy has ended.
+ * Transfers that do not fit into the bulk area while the program has user events.  Its commands may then wait for
+ * the program itself, so waiting for room could last for ever.  Such a transfer uses memory on the child's side as
+ * a detour.  A write fills that memory at once, and then copies it on the program's queue.  A read is a copy into
+ * that memory on the program's queue; when the copy has ended, the callbacks' thread fetches the data.
  */
 #include "guest/opencl/memory.h"
 
-/* The transfer between the program and the dense memory that stands in for its own. */
+/* Returns the transfer between the program and the dense memory that is used as detour. */
 static struct transfer detour_of(const struct transfer *t, cl_mem detour)
 {
 	struct transfer transfer = *t;
@@ -24,7 +23,7 @@ static struct transfer detour_of(const struct transfer *t, cl_mem detour)
 	return transfer;
 }
 
-/* The copy on the program's queue; *@event is always made. */
+/* Enqueues the copy on the program's queue. *@event is always set. */
 static cl_int copy(const struct transfer *t, cl_mem detour, cl_command_queue queue, cl_uint count,
 		   const cl_event *waits, cl_event *event)
 {
@@ -84,16 +83,16 @@ cl_int held_write(const struct transfer *t, cl_command_queue queue, cl_command_t
 			vgpu_clReleaseEvent(copied);
 	}
 	if (detour)
-		vgpu_clReleaseMemObject(detour);	/* the child keeps it for the copy */
+		vgpu_clReleaseMemObject(detour);	/* the child keeps the memory until the copy has ended */
 	free(all);
 	return status;
 }
 
-/* A read whose copy is under way: the callbacks' thread fetches it. */
+/* A read whose copy is under way.  The callbacks' thread will fetch the data. */
 struct held_read {
-	struct transfer transfer;	/* from the detour */
+	struct transfer transfer;	/* from the detour's memory */
 	cl_command_queue queue;
-	struct _cl_event *event;	/* the program's, or NULL */
+	struct _cl_event *event;	/* the program's event, or NULL */
 };
 
 static void CL_CALLBACK fetch(cl_event copied, cl_int status, void *user)
@@ -116,8 +115,8 @@ static void CL_CALLBACK fetch(cl_event copied, cl_int status, void *user)
 }
 
 /*
- * The program's event is not the copy's: it ends when the data are here.  The child knows it as a marker behind the
- * copy, so that commands may wait for it there.
+ * The program's event differs from the copy's: it ends when the data have arrived here.  For the child it is a
+ * marker after the copy, so that commands there can wait for it.
  */
 static cl_int send_event(struct held_read *held, cl_event copied, cl_command_type type)
 {

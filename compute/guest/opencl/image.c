@@ -72,7 +72,10 @@ size_t image_element_bytes(const cl_image_format *format)
 	return channels * bytes;
 }
 
-/* Sizes in each dimension as commands count them; arrays have their layers in the last. */
+/*
+ * Returns the size in each dimension as commands count it.  In arrays the last dimension is
+ * the layer.
+ */
 static void image_extent(cl_mem image, size_t extent[3])
 {
 	const cl_image_desc *d = &image->description;
@@ -133,7 +136,10 @@ cl_int check_image(cl_command_queue queue, cl_mem memory)
 	return memory->context == queue->context ? CL_SUCCESS : CL_INVALID_CONTEXT;
 }
 
-/* Fills what the description leaves out, and checks what the child's library does not see. */
+/*
+ * Fills in omitted members of the description, and checks the parts that the child's library
+ * does not see.
+ */
 static cl_int complete_description(struct _cl_mem *image, const void *host_pointer)
 {
 	cl_image_desc *d = &image->description;
@@ -229,7 +235,7 @@ static cl_int send_create(struct _cl_mem *image, const cl_image_desc *given)
 	return status;
 }
 
-/* The program's pixels are written by a command, in pieces if need be. */
+/* Writes the program's pixels with a command, in pieces if necessary. */
 static cl_int write_contents(cl_mem image, const void *contents)
 {
 	struct transfer transfer = {
@@ -257,7 +263,10 @@ static cl_int check_arguments(cl_context context, cl_mem_flags flags, const cl_i
 
 	if (!object_check(context, VGPU_CL_KIND_CONTEXT))
 		return CL_INVALID_CONTEXT;
-	/* An image of a buffer may have the buffer's flags, which say nothing anew. */
+	/*
+	 * CL_MEM_KERNEL_READ_AND_WRITE does not change how an image is created, so it is
+	 * accepted.
+	 */
 	status = check_memory_flags(flags & ~(cl_mem_flags)CL_MEM_KERNEL_READ_AND_WRITE, host_pointer);
 	if (status)
 		return status;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Resolves #include here, since the child does not see this process' files.
+ * Resolves #include here, because the child does not see this process' files.
  *
- * The child makes a tree of the headers in which each has the path that it has here.  So
- * a relative name finds there what it finds here.  Lines are looked at without regard to
- * conditions and macros: a file more does no harm.
+ * The child recreates the headers in a tree where each has the same path as here, so relative names find the
+ * same files.  Conditions and macros around #include are ignored: an unused file does no harm.
  */
 #include "guest/opencl/include.h"
 
@@ -22,7 +21,7 @@
 #define FILES_MAX 4096u
 #define DIRECTORIES_MAX 256u
 
-/* The search: absolute normal paths, each without a slash at its end. */
+/* State of the search.  All paths are absolute and normal, without a slash at the end. */
 struct search {
 	struct includes *includes;
 	char *directories[DIRECTORIES_MAX];
@@ -59,7 +58,7 @@ void text_end(struct text *text)
 	memset(text, 0, sizeof(*text));
 }
 
-/* The absolute path of @name in @directory without ".", ".." and double slashes; to be freed. */
+/* Returns the absolute path of @name in @directory without ".", ".." and double slashes; the caller frees it. */
 static char *normal_path(const char *directory, const char *name)
 {
 	char joined[PATH_MAX * 2], out[PATH_MAX * 2];
@@ -92,7 +91,7 @@ static char *normal_path(const char *directory, const char *name)
 	return strdup(out);
 }
 
-/* The whole of a regular file of at most VGPU_CL_TEXT_MAX bytes. */
+/* Reads a whole regular file of at most VGPU_CL_TEXT_MAX bytes. */
 static char *read_file(const char *path, size_t *bytes)
 {
 	struct stat status;
@@ -173,7 +172,7 @@ void include_relative(char *text, size_t bytes)
 
 static void scan(struct search *search, char *text, size_t bytes, const char *directory);
 
-/* Takes a file along, and what it includes; false if there is no such file. */
+/* Adds a file and all that it includes.  Returns false if there is no such file. */
 static bool add_file(struct search *search, char *path)
 {
 	struct vgpu_cl_header_file record;
@@ -194,7 +193,7 @@ static bool add_file(struct search *search, char *path)
 		return false;
 	}
 	search->files[search->file_count++] = path;
-	/* It is in the list already, so that a file which includes itself comes to an end. */
+	/* The file is in the list already, so a file that includes itself does not cause endless recursion. */
 	snprintf(directory, sizeof(directory), "%.*s", (int)(strrchr(path, '/') - path), path);
 	scan(search, text, bytes, directory);
 	include_relative(text, bytes);
@@ -252,7 +251,7 @@ static void add_directory(struct search *search, const char *here, const char *n
 		search->directories[search->directory_count++] = path;
 }
 
-/* Takes one word off the options: words end at white space outside of quotes.  Returns false at the end. */
+/* Takes one word off the options.  Words end at white space outside of quotes.  Returns false at the end. */
 static bool next_word(const char **at, char *word, size_t room)
 {
 	bool quoted = false, any = false;
@@ -275,7 +274,7 @@ static bool next_word(const char **at, char *word, size_t room)
 	return any;
 }
 
-/* Splits the options into -I and the others, which stay as they were written. */
+/* Splits the options into -I and the others, which stay unchanged. */
 static void read_options(struct search *search, const char *options, const char *here)
 {
 	struct text *others = &search->includes->options;
@@ -312,7 +311,7 @@ bool includes_find(struct includes *includes, const char *source, const char *op
 	if (!getcwd(here, sizeof(here)))
 		strcpy(here, "");
 	read_options(search, options ? options : "", here);
-	/* The directory that the program is in, as PoCL has it. */
+	/* PoCL also searches the program's current directory. */
 	add_directory(search, here, ".");
 	if (source) {
 		char *copy = strdup(source);
@@ -323,7 +322,7 @@ bool includes_find(struct includes *includes, const char *source, const char *op
 			includes->headers.failed = true;
 		free(copy);
 	}
-	/* Without headers there is nothing to look for. */
+	/* Without headers there is nothing to search. */
 	for (size_t i = 0; includes->headers.bytes && i < search->directory_count; i++) {
 		const char *path = search->directories[i];
 
@@ -331,7 +330,7 @@ bool includes_find(struct includes *includes, const char *source, const char *op
 			text_add(&includes->directories, path + 1, strlen(path));
 	}
 	if (includes->headers.bytes)
-		text_add(&includes->directories, ".", 2);	/* absolute names */
+		text_add(&includes->directories, ".", 2);	/* headers that are included by absolute names */
 	for (size_t i = 0; i < search->directory_count; i++)
 		free(search->directories[i]);
 	for (size_t i = 0; i < search->file_count; i++)

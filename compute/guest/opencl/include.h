@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files that a program's source includes, from this process' file system. */
+/* The files that a program's source includes, read from this process' file system. */
 #ifndef VGPU_GUEST_INCLUDE_H
 #define VGPU_GUEST_INCLUDE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Bytes that grow; @failed once there was no memory or too much of it. */
+/*
+ * A growing byte string.  @failed is set once there was no memory, or the string became too long.
+ */
 struct text {
 	char *data;
 	size_t bytes, room;
@@ -17,9 +19,9 @@ void text_add(struct text *text, const void *data, size_t bytes);
 void text_end(struct text *text);
 
 /**
- * struct includes - what a build takes along
- * @options: those of the program without -I; ends with NUL, which does not count
- * @directories: where to look, each ending with NUL, relative to the root of all headers
+ * struct includes - the headers and options for a build
+ * @options: the program's options without -I; ends with a NUL that is not counted
+ * @directories: search path, each entry ending with NUL, relative to the root of all headers
  * @headers: records of struct vgpu_cl_header_file
  */
 struct includes {
@@ -31,15 +33,15 @@ struct includes {
  * @source: NULL if there is none
  * @options: of the build, or NULL
  *
- * A file that is not found or not readable is left out: the compiler then says so.
- * Returns false if there is not enough memory, or there are more than 16 MiB of headers.
+ * A file that cannot be found or read is left out, and the compiler then reports it.  Returns
+ * false if there is not enough memory, or there are more than 16 MiB of headers.
  */
 bool includes_find(struct includes *includes, const char *source, const char *options);
 void includes_end(struct includes *includes);
 
 /**
  * include_relative() - makes absolute names in #include lines relative to the root of all headers
- * @text: of @bytes, changed in place; columns behind the name stay
+ * @text: @bytes long, changed in place; columns after the name stay the same
  */
 void include_relative(char *text, size_t bytes);
 

@@ -14,7 +14,7 @@ void kernel_end(struct _cl_kernel *kernel)
 	object_drop(kernel->program);
 }
 
-/* Takes the next string of the answer's text; NULL at its end. */
+/* Returns the next string of the answer's text, or NULL at its end. */
 static const char *next_text(char **at, const char *end)
 {
 	char *text = *at, *zero;
@@ -28,7 +28,7 @@ static const char *next_text(char **at, const char *end)
 	return text;
 }
 
-/* Fills the kernel in from CREATE_KERNEL's answer. */
+/* Fills in the kernel from CREATE_KERNEL's answer. */
 static cl_int take_answer(struct _cl_kernel *kernel, const struct call *call)
 {
 	struct vgpu_cl_create_kernel_answer_view view;
@@ -198,7 +198,10 @@ API(cl_int, clReleaseKernel, cl_kernel kernel)
 	return object_release(kernel, VGPU_CL_KIND_KERNEL, CL_INVALID_KERNEL, NULL);
 }
 
-/* What an argument is of which nothing is known: a handle, if it is one that lives. */
+/*
+ * Guesses the kind of an argument without information: a handle if it points to a living
+ * object.
+ */
 static uint32_t guess_kind(size_t bytes, const void *value)
 {
 	void *pointer;
@@ -214,7 +217,7 @@ static uint32_t guess_kind(size_t bytes, const void *value)
 	return object_is(pointer, VGPU_CL_KIND_SAMPLER) ? VGPU_CL_ARGUMENT_KIND_SAMPLER : VGPU_CL_ARGUMENT_KIND_VALUE;
 }
 
-/* A handle as an argument: 0 for NULL. */
+/* Takes an object as an argument.  Its handle is 0 for NULL. */
 static cl_int take_object(const struct _cl_kernel *kernel, uint32_t kind, size_t bytes, const void *value,
 			  uint64_t *handle)
 {
@@ -291,7 +294,7 @@ API(cl_int, clSetKernelArg, cl_kernel kernel, cl_uint index, size_t bytes, const
 		result.kind = guess_kind(bytes, value);
 	switch (result.kind) {
 	case VGPU_CL_ARGUMENT_KIND_VALUE:
-		/* A value that is replaced no longer counts, should the new one fail. */
+		/* If the new value fails, the size of the old value counts again. */
 		kernel->data_bytes -= data_bytes(argument);
 		status = take_value(argument, bytes, value, &result);
 		if (status) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What kernels say of themselves, their arguments and their work groups. */
+/* Queries of kernels, their arguments and their work groups. */
 #include "guest/opencl/kernel.h"
 
 static cl_int ask(uint32_t what, cl_kernel kernel, uint32_t param, cl_uint device, cl_uint index, size_t room,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Mappings.  Memory with storage in the window is mapped where it is.  Of other memory
- * the program gets a copy: in the bulk area if there is room, where the child reads and
- * writes it in place, else in this process; of CL_MEM_USE_HOST_PTR memory in the
- * program's own place.  Unmapping writes the copy back if it may have changed.
+ * Mappings.  Memory with storage in the window is mapped in place.  For other memory the
+ * program gets a copy.  If there is room, the copy is in the bulk area, where the child reads
+ * and writes it in place; otherwise it is in this process.  The copy of CL_MEM_USE_HOST_PTR
+ * memory is in the program's own memory.  Unmapping writes the copy back if it may have
+ * changed.
  */
 #include "guest/opencl/image.h"
 
-/* Copies of mappings leave this much of the bulk area to others. */
+/* Copies of mappings leave this much of the bulk area free for others. */
 #define KEEP_FREE (vgpu_bulk_total() / 4)
 
 static const cl_map_flags writing = CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION;
@@ -23,7 +24,7 @@ static cl_int check_flags(cl_mem memory, cl_map_flags flags)
 	return CL_SUCCESS;
 }
 
-/* The transfer between the memory and the mapping's copy. */
+/* Returns the transfer between the memory and the mapping's copy. */
 static struct transfer transfer_of(cl_mem memory, const struct mapping *mapping, bool write)
 {
 	struct transfer transfer = {
@@ -42,7 +43,7 @@ static struct transfer transfer_of(cl_mem memory, const struct mapping *mapping,
 	return transfer;
 }
 
-/* Takes memory for a copy: that of an earlier mapping if it is large enough. */
+/* Takes memory for a copy, reusing that of an earlier mapping if it is large enough. */
 static bool take_heap(cl_mem memory, struct mapping *mapping, uint64_t bytes)
 {
 	pthread_mutex_lock(&memory->lock);
@@ -59,7 +60,7 @@ static bool take_heap(cl_mem memory, struct mapping *mapping, uint64_t bytes)
 	return posix_memalign(&mapping->heap, 4096, bytes) == 0;
 }
 
-/* Keeps the memory of a mapping that has ended for the next one. */
+/* Keeps the memory of an ended mapping for the next one. */
 static void keep_heap(cl_mem memory, struct mapping *mapping)
 {
 	void *other;
@@ -73,7 +74,10 @@ static void keep_heap(cl_mem memory, struct mapping *mapping)
 	free(other);
 }
 
-/* Finds the place of a copy: pitches have been set, and for CL_MEM_USE_HOST_PTR the address. */
+/*
+ * Finds room for a copy.  The pitches have been set already, and for CL_MEM_USE_HOST_PTR the
+ * address.
+ */
 static cl_int place_copy(cl_mem memory, struct mapping *mapping, uint64_t bytes)
 {
 	if (mapping->address)
@@ -97,7 +101,7 @@ static void mapping_free(struct mapping *mapping)
 	free(mapping);
 }
 
-/* Sends what fills the copy. */
+/* Sends the commands that fill the copy. */
 static cl_int fill_copy(cl_command_queue queue, cl_mem memory, struct mapping *mapping, bool blocking,
 			cl_command_type type, cl_uint count, const cl_event *waits, cl_event *event)
 {
@@ -325,7 +329,7 @@ API(cl_int, clEnqueueUnmapMemObject, cl_command_queue queue, cl_mem memory, void
 		if (!status)
 			mapping->bulk = NULL;	/* the transfer frees it */
 	} else {
-		/* The data are copied before this returns. */
+		/* transfer_run() copies the data before it returns. */
 		status = transfer_run(&transfer, queue, false, type, count, waits, event);
 	}
 	if (mapping->heap)

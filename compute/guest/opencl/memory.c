@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Buffers and sub-buffers, and what all memory objects have in common. */
+/* Buffers and sub-buffers, and the common part of all memory objects. */
 #include "guest/opencl/memory.h"
 
-/* Ordinary buffers of fewer bytes gain nothing from storage in the window. */
+/* Ordinary buffers below this size gain nothing from storage in the window. */
 #define STORED_BYTES_MIN (64u << 10)
-/* What does not fail but for memory is created without waiting for an answer. */
+/* Up to this size, creation can fail only for lack of memory, so it does not wait for an answer. */
 #define UNANSWERED_BYTES_MAX (1u << 20)
 
-/* The child's library has let go of storage. */
+/* The child's library no longer uses some storage. */
 struct release {
 	struct vgpu_pending pending;
 	struct vgpu_bulk *bulk;
@@ -24,7 +24,7 @@ static bool release_reply(struct vgpu_pending *pending, const struct vgpu_messag
 	return true;
 }
 
-/* Without memory for the record the storage is never used again. */
+/* If there is no memory for the record, the storage is never reused. */
 static void release_storage(uint32_t handle, struct vgpu_bulk *bulk)
 {
 	struct release *release = calloc(1, sizeof(*release));
@@ -56,7 +56,9 @@ void memory_end(struct _cl_mem *memory)
 
 	for (mapping = memory->mappings; mapping; mapping = next) {
 		next = mapping->next;
-		/* The child still knows the handle of a mapping that was never ended: it is not used again. */
+		/*
+		 * The child still knows the handle of a mapping that was never unmapped, so the handle is not reused.
+		 */
 		vgpu_bulk_free(mapping->bulk);
 		free(mapping->heap);
 		free(mapping);
@@ -117,7 +119,7 @@ bool context_computes_in_place(cl_context context)
 	return true;
 }
 
-/* Storage in the window is worth it where the accelerator uses the host's memory anyway, or the program asks for it. */
+/* Storage in the window pays off where the accelerator uses the host's memory, or where the program asks for it. */
 static void choose_storage(struct _cl_mem *memory)
 {
 	bool asked = memory->flags & CL_MEM_ALLOC_HOST_PTR;
@@ -134,7 +136,7 @@ static void choose_storage(struct _cl_mem *memory)
 	}
 }
 
-/* Tells the child of a buffer; @contents is in the message, in the bulk area or absent. */
+/* Sends the creation of a buffer.  @contents is in the message, in the bulk area or absent. */
 static cl_int send_create(struct _cl_mem *memory, const struct blob *contents)
 {
 	uint64_t inline_bytes = contents ? contents->inline_bytes : 0;
@@ -166,7 +168,7 @@ static cl_int send_create(struct _cl_mem *memory, const struct blob *contents)
 	return status;
 }
 
-/* Contents that fit nowhere at once are written in pieces. */
+/* Writes contents in pieces if they do not fit anywhere at once. */
 static cl_int write_contents(cl_mem memory, const void *contents)
 {
 	struct transfer transfer = {
@@ -202,7 +204,7 @@ static cl_int create_buffer(struct _cl_mem *memory, const void *contents)
 	return status ? status : write_contents(memory, contents);
 }
 
-/* The only properties that there could be are those of extensions that are not offered. */
+/* No properties are accepted: they would belong to extensions that are not offered. */
 static cl_int keep_properties(struct _cl_mem *memory, const cl_mem_properties *properties)
 {
 	if (!properties)
@@ -260,7 +262,10 @@ API(cl_mem, clCreateBuffer, cl_context context, cl_mem_flags flags, size_t bytes
 	return vgpu_clCreateBufferWithProperties(context, NULL, flags, bytes, host_pointer, error);
 }
 
-/* What a sub-buffer does not say of its access it has of its parent; CL_INVALID_VALUE where the two disagree. */
+/*
+ * A sub-buffer inherits access flags that it does not set.  Returns CL_INVALID_VALUE if its flags conflict with its
+ * parent's.
+ */
 static cl_int inherit(cl_mem_flags parent, cl_mem_flags *flags)
 {
 	const cl_mem_flags access = CARRIED_FLAGS, host = HOST_ACCESS_FLAGS;

@@ -11,7 +11,7 @@ struct slab {
 	uint8_t *base;
 	size_t object_bytes;
 	uint32_t most;
-	uint32_t used;	/* place 0 is not used: 0 is no handle */
+	uint32_t used;	/* place 0 is not used, because 0 means no handle */
 	struct object *free;
 };
 
@@ -32,7 +32,7 @@ static pthread_mutex_t dead_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct object *dead;
 static atomic_bool any_dead;
 
-/* The lock that an object has, or NULL. */
+/* Returns the lock of an object, or NULL if its kind has none. */
 static pthread_mutex_t *lock_of(struct object *object, uint32_t kind)
 {
 	switch (kind) {
@@ -49,7 +49,7 @@ static pthread_mutex_t *lock_of(struct object *object, uint32_t kind)
 	}
 }
 
-/* In the copy nobody else unlocks what other threads held. */
+/* In the forked copy, locks that other threads held would never be unlocked. */
 static void after_fork(void)
 {
 	for (uint32_t kind = 0; kind < sizeof(slabs) / sizeof(*slabs); kind++) {
@@ -75,7 +75,7 @@ void objects_start(void)
 	pthread_atfork(NULL, NULL, after_fork);
 }
 
-/* A place of the slab, cleared; the slab's lock is not held. */
+/* Returns a cleared place of the slab.  The slab's lock is not held. */
 static struct object *place_new(struct slab *slab)
 {
 	struct object *object = NULL;
@@ -221,7 +221,7 @@ static void end(struct object *object)
 
 void vgpu_cl_bury(void)
 {
-	/* What an end drops is buried in the next turn. */
+	/* Objects that an end drops are buried in the next round. */
 	while (atomic_load_explicit(&any_dead, memory_order_relaxed)) {
 		struct object *object;
 
@@ -260,7 +260,10 @@ cl_int object_release(void *pointer, uint32_t kind, cl_int error, void (*at_end)
 		return error;
 	before = atomic_load(&object->references);
 	do {
-		/* Other objects or commands may still need it: to the program it is gone. */
+		/*
+		 * The program has released the object already, although other objects or
+		 * commands may still need it.
+		 */
 		if (!before)
 			return error;
 	} while (!atomic_compare_exchange_weak(&object->references, &before, before - 1));

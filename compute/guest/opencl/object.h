@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The objects that a program sees, and their life.
+ * The objects that a program sees, and their lifetime.
  *
- * Objects live in a slab for each kind; an object's place in its slab is the handle
- * that the child knows it by.  An object counts two things: the program's own
- * references, and holds: one for all of the program's references together, and one for
- * each other object and each reply that needs it.  An object without holds is dead: the
- * child is told, and its handle is used again.
+ * Objects live in a slab for each kind.  An object's place in its slab is also its handle at the child.  An object
+ * has two counters: the program's references, and holds.  There is one hold for all references together, and one
+ * for each other object and each reply that needs the object.  An object without holds is dead: the child is told,
+ * and its handle is reused.
  *
- * A handler of a reply may not send (transport.h), so what dies there is buried later,
- * by vgpu_cl_bury(), which threads call where they may send.
+ * A reply handler may not send (transport.h).  So objects that die there are buried later by vgpu_cl_bury(), which
+ * threads call where they may send.
  */
 #ifndef VGPU_GUEST_OBJECT_H
 #define VGPU_GUEST_OBJECT_H
@@ -37,19 +36,19 @@
 #include "opencl_encode.h"
 #include "opencl_messages.h"
 
-/* Kinds of objects beside enum vgpu_cl_kind. */
+/* Kinds of objects in addition to enum vgpu_cl_kind. */
 #define KIND_PLATFORM 20u
 #define KIND_DEVICE 21u
 
 extern cl_icd_dispatch vgpu_cl_dispatch;
 
 /**
- * struct object - what all objects begin with
+ * struct object - the common start of all objects
  * @dispatch: the loader reads it first; NULL when dead
- * @handle: what the child knows it by
- * @references: the program's
+ * @handle: the child's name for it
+ * @references: the program's references
  * @holds: see above
- * @next: in the list of the dead, or of the free
+ * @next: next in the list of dead or free objects
  */
 struct object {
 	cl_icd_dispatch *dispatch;
@@ -60,7 +59,7 @@ struct object {
 	struct object *next;
 };
 
-/* A function to call at an object's end; the last one registered is called first. */
+/* A function to call at an object's end.  The last one registered is called first. */
 struct end_callback {
 	struct end_callback *next;
 	void *function;
@@ -71,7 +70,7 @@ struct _cl_platform_id {
 	struct object object;
 };
 
-/* What commands check, kept apart from the records of HELLO's answer. */
+/* The values that commands check, kept apart from the records of HELLO's answer. */
 struct _cl_device_id {
 	struct object object;
 	uint32_t index;
@@ -91,9 +90,9 @@ struct _cl_context {
 	size_t properties_bytes;
 	void (CL_CALLBACK *notify)(const char *, const void *, size_t, void *);
 	void *user;
-	pthread_mutex_t lock;	/* guards what is below */
+	pthread_mutex_t lock;	/* guards the members below */
 	struct end_callback *ends;
-	cl_command_queue copy_queue;	/* for contents of new memory; made when first needed */
+	cl_command_queue copy_queue;	/* for contents of new memory; created on first use */
 };
 
 struct _cl_command_queue {
@@ -101,50 +100,50 @@ struct _cl_command_queue {
 	cl_context context;
 	cl_device_id device;
 	cl_command_queue_properties properties;
-	cl_queue_properties *list;	/* as the program gave it, NULL if it gave none */
+	cl_queue_properties *list;	/* the properties that the program passed, or NULL */
 	size_t list_bytes;
-	atomic_uint held;	/* reads by way of other memory (held.c) that have not landed */
-	atomic_uint_fast64_t sent;	/* commands */
-	atomic_uint_fast64_t finished;	/* commands that a FINISH has seen the end of */
-	atomic_int unreported;	/* error of a FINISH that was this library's own: the next clFinish() returns it */
+	atomic_uint held;	/* reads through the child's memory (held.c) that have not arrived */
+	atomic_uint_fast64_t sent;	/* number of commands sent */
+	atomic_uint_fast64_t finished;	/* number of commands that a FINISH has seen end */
+	atomic_int unreported;	/* error of this library's own FINISH: the next clFinish() returns it */
 };
 
 /* A region that the program has mapped. */
 struct mapping {
 	struct mapping *next;
-	void *address;	/* what the program was given */
+	void *address;	/* the address given to the program */
 	cl_map_flags flags;
 	size_t origin[3], region[3];	/* in bytes or pixels, rows, slices */
 	size_t row_pitch, slice_pitch;
-	uint32_t handle;	/* of the child's, 0 if the region is a copy */
-	struct vgpu_bulk *bulk;	/* where the copy is, or NULL */
-	void *heap;	/* where the copy is if the bulk area has no room */
+	uint32_t handle;	/* the child's handle, 0 if the region is a copy */
+	struct vgpu_bulk *bulk;	/* the copy in the bulk area, or NULL */
+	void *heap;	/* the copy, if the bulk area has no room */
 	size_t heap_bytes;
 };
 
 struct _cl_mem {
 	struct object object;
 	cl_context context;
-	cl_mem parent;	/* of a sub-buffer; the buffer of an image */
+	cl_mem parent;	/* parent of a sub-buffer, or buffer of an image */
 	cl_mem_object_type type;
 	cl_mem_flags flags;
 	size_t bytes;
-	size_t origin;	/* in the parent */
-	void *host_pointer;	/* CL_MEM_USE_HOST_PTR: the program's */
+	size_t origin;	/* offset in the parent */
+	void *host_pointer;	/* CL_MEM_USE_HOST_PTR: the program's memory */
 	struct vgpu_bulk *storage;	/* own storage in the window */
-	bool stored;	/* it, or its parent, has storage in the window, at @stored_offset */
+	bool stored;	/* this object or its parent has storage in the window, at @stored_offset */
 	uint64_t stored_offset;
-	bool failed;	/* the child has none */
+	bool failed;	/* the child has no such object */
 	cl_mem_properties *properties;
 	size_t properties_bytes;
-	/* Images. */
+	/* Only for images: */
 	cl_image_format format;
 	cl_image_desc description;
 	size_t element_bytes;
-	pthread_mutex_t lock;	/* guards what is below */
+	pthread_mutex_t lock;	/* guards the members below */
 	struct mapping *mappings;
 	cl_uint map_count;
-	void *spare;	/* a copy's place that the next mapping may use: fresh memory is slow */
+	void *spare;	/* memory for the next mapping's copy: fresh memory is slow */
 	size_t spare_bytes;
 	struct end_callback *ends;
 };
@@ -163,7 +162,7 @@ struct device_build {
 	cl_build_status status;
 	cl_program_binary_type binary_type;
 	char *options;
-	char *log;	/* NULL: ask the child */
+	char *log;	/* NULL: fetch it from the child */
 };
 
 struct _cl_program {
@@ -171,21 +170,21 @@ struct _cl_program {
 	cl_context context;
 	cl_uint device_count;
 	cl_device_id devices[VGPU_CL_DEVICES_MAX];
-	char *source;	/* NULL unless made of source */
-	char *kernel_names;	/* built-in kernels: as given */
+	char *source;	/* NULL if not created from source */
+	char *kernel_names;	/* of built-in kernels: the names that the program passed */
 	bool built_in;
-	pthread_mutex_t lock;	/* guards what is below */
+	pthread_mutex_t lock;	/* guards the members below */
 	struct device_build builds[VGPU_CL_DEVICES_MAX];
 	bool building;
-	atomic_uint kernels;	/* that are attached */
+	atomic_uint kernels;	/* number of attached kernels */
 };
 
 struct kernel_argument {
 	struct vgpu_cl_argument_information information;
-	const char *type_name, *name;	/* NULL if not known */
+	const char *type_name, *name;	/* NULL if unknown */
 	bool set;
 	struct vgpu_cl_argument value;
-	uint8_t *data;	/* of a value that is longer than 8 bytes */
+	uint8_t *data;	/* a value that is longer than 8 bytes */
 	uint32_t data_room;
 };
 
@@ -193,20 +192,20 @@ struct _cl_kernel {
 	struct object object;
 	cl_program program;
 	char *name;
-	char *text;	/* what the arguments' names are part of */
+	char *text;	/* contains the arguments' names */
 	const char *attributes;
 	cl_uint argument_count;
 	struct kernel_argument *arguments;
 	struct vgpu_cl_work_group work_groups[VGPU_CL_DEVICES_MAX];
-	uint32_t data_bytes;	/* of all values that are longer than 8 bytes, each padded */
-	cl_uint missing;	/* arguments that are not set */
+	uint32_t data_bytes;	/* total of all values that are longer than 8 bytes, each padded */
+	cl_uint missing;	/* number of arguments that are not set */
 };
 
 struct event_callback {
 	struct event_callback *next;
 	cl_event event;
 	cl_int type;
-	cl_int status;	/* to be given */
+	cl_int status;	/* to pass to the function */
 	void (CL_CALLBACK *function)(cl_event, cl_int, void *);
 	void *user;
 };
@@ -218,13 +217,13 @@ struct _cl_event {
 	cl_command_queue queue;	/* NULL: a user event */
 	cl_command_type type;
 	atomic_int status;
-	bool released;	/* the child has been told */
+	bool released;	/* the child has been told to forget it */
 	cl_ulong times[4];	/* queued, submitted, started, ended; written before @status */
-	pthread_mutex_t lock;	/* guards what is below */
+	pthread_mutex_t lock;	/* guards the members below */
 	struct event_callback *callbacks;
 };
 
-/* The object of a kind, or NULL if the pointer is not one that lives. */
+/* Returns the object if the pointer is a living object of the kind, or else NULL. */
 static inline void *object_check(const void *pointer, uint32_t kind)
 {
 	const struct object *object = pointer;
@@ -232,16 +231,16 @@ static inline void *object_check(const void *pointer, uint32_t kind)
 	return object && object->dispatch == &vgpu_cl_dispatch && object->kind == kind ? (void *)pointer : NULL;
 }
 
-/* Prepares for forks; before the first object. */
+/* Prepares for forks.  Call it before the first object is created. */
 void objects_start(void);
 
-/* Is this any pointer to a living object of the kind?  Reads nothing outside the slab. */
+/* Is an arbitrary pointer a living object of the kind?  Reads no memory outside the slab. */
 bool object_is(const void *pointer, uint32_t kind);
 
-/* A living object by its handle, with a hold for the caller; NULL if there is none. */
+/* Returns a living object by its handle, with a hold for the caller, or NULL if there is none. */
 void *object_by_handle(uint32_t kind, uint32_t handle);
 
-/* A new object with one reference and one hold, everything else zero; NULL if there are too many. */
+/* Returns a new zeroed object with one reference and one hold, or NULL if there are too many. */
 void *object_new(uint32_t kind);
 
 static inline void object_hold(void *pointer)
@@ -250,25 +249,25 @@ static inline void object_hold(void *pointer)
 		atomic_fetch_add(&((struct object *)pointer)->holds, 1);
 }
 
-/* Gives up a hold; NULL is nothing.  Any thread, handlers too. */
+/* Drops a hold; NULL is ignored.  May be called by any thread and by handlers. */
 void object_drop(void *pointer);
 
-/* Tells the child of what has died, and frees it; not in handlers. */
+/* Tells the child about dead objects, and frees them.  Not for handlers. */
 void vgpu_cl_bury(void);
 
 cl_int object_retain(void *pointer, uint32_t kind, cl_int error);
 
-/* Gives up a reference; @at_end is called before the hold of the last reference is dropped. */
+/* Drops a reference.  Before the hold of the last reference is dropped, @at_end is called. */
 cl_int object_release(void *pointer, uint32_t kind, cl_int error, void (*at_end)(void *));
 
-/* Gives an object back that the child has not been told of. */
+/* Frees an object that the child does not know. */
 void object_discard(void *pointer);
 
-/* Another handle of a kind that has no objects here (mappings); 0 if there are too many. */
+/* Returns a new mapping handle, or 0 if there are too many.  Mappings have no objects here. */
 uint32_t mapping_handle_new(void);
 void mapping_handle_free(uint32_t handle);
 
-/* What is to be done before an object's memory is used again: one for each kind, in its file. */
+/* These clean up an object before its memory is reused.  There is one for each kind, in the kind's file. */
 void context_end(struct _cl_context *context);
 void queue_end(struct _cl_command_queue *queue);
 void memory_end(struct _cl_mem *memory);

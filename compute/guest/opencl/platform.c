@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The platform: its start, and what it says of itself. */
+/* The platform: its start and its queries. */
 #include "guest/opencl/context.h"
 
 #include <errno.h>
@@ -43,7 +43,7 @@ const void *information(uint32_t kind, uint32_t device, uint32_t param, size_t *
 	return NULL;
 }
 
-/* Replies that no record waits for. */
+/* Handles replies that belong to no pending record. */
 static void other_reply(const struct vgpu_message *message, uint32_t bytes)
 {
 	struct vgpu_cl_printf_view text;
@@ -80,7 +80,7 @@ static cl_int say_hello(void)
 		call_end(&call);
 		return CL_PLATFORM_NOT_FOUND_KHR;
 	}
-	hello = call.message;	/* kept for ever */
+	hello = call.message;	/* never freed */
 	records = view.information;
 	records_bytes = view.message->information_bytes;
 	vgpu_device_count = view.message->device_count;
@@ -102,8 +102,9 @@ static bool is_set(const char *name)
 }
 
 /*
- * With nothing to connect to, the library is silent where it is installed for all programs
- * of a machine: most of them do not want it.  OCL_ICD_VENDORS is set by people who do.
+ * If there is nothing to connect to, the library stays silent where it is installed for
+ * all programs of a machine, because most of them do not use it.  A user who sets
+ * OCL_ICD_VENDORS wants it, and gets a message.
  */
 static void say_nothing_found(void)
 {

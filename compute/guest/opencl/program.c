@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Programs: of sources, binaries and built-in kernels, and what they say of themselves. */
+/* Programs: creation from sources, binaries and built-in kernels, and their queries. */
 #include "guest/opencl/program.h"
 
 #include "guest/opencl/include.h"
@@ -44,7 +44,7 @@ cl_int check_devices(cl_uint count, const cl_device_id *devices, const cl_device
 	return CL_SUCCESS;
 }
 
-/* Gives a new program to the caller of the API, or ends it. */
+/* Returns a new program to the caller of the API, or drops it after an error. */
 static cl_program finish(struct _cl_program *program, cl_int status, cl_int *error)
 {
 	if (status && program) {
@@ -83,7 +83,7 @@ static cl_int send_source(struct _cl_program *program)
 		parts.message->source_bytes = bytes;
 		memcpy(parts.source, copy, blob.inline_bytes);
 		if (blob.inline_bytes || !bytes)
-			vgpu_send_commit();	/* it fails for want of memory only */
+			vgpu_send_commit();	/* can fail only for lack of memory */
 		else
 			status = call_wait(&call, &parts.message->header);
 		call_end(&call);
@@ -267,7 +267,7 @@ static bool built(cl_program program)
 	return any;
 }
 
-/* Asks the child, and hands the answer on as it is. */
+/* Asks the child, and passes the answer on unchanged. */
 static cl_int ask(uint32_t what, cl_program program, uint32_t param, cl_uint device, size_t room, void *target,
 		  size_t *returned)
 {
@@ -281,7 +281,7 @@ static cl_int ask(uint32_t what, cl_program program, uint32_t param, cl_uint dev
 	return status;
 }
 
-/* The target is an array of places for the binaries, some of which may be NULL. */
+/* The target is an array of pointers for the binaries; some may be NULL. */
 static cl_int give_binaries(cl_program program, size_t room, void *target, size_t *returned)
 {
 	size_t bytes = program->device_count * sizeof(unsigned char *);

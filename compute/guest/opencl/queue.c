@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Command queues, and commands that are nothing but a place in one. */
+/* Command queues, and commands that only mark a place in a queue. */
 #include "guest/opencl/context.h"
 
 void queue_end(struct _cl_command_queue *queue)
@@ -76,7 +76,7 @@ API(cl_command_queue, clCreateCommandQueueWithProperties, cl_context context, cl
 			properties = list[count + 1];
 			continue;
 		}
-		/* CL_QUEUE_SIZE is for queues on the device, of which there are none. */
+		/* CL_QUEUE_SIZE is for queues on the device, which are not supported. */
 		if (error)
 			*error = list[count] == CL_QUEUE_SIZE ? CL_INVALID_QUEUE_PROPERTIES : CL_INVALID_VALUE;
 		return NULL;
@@ -156,7 +156,7 @@ API(cl_int, clFlush, cl_command_queue queue)
 
 struct finish {
 	struct vgpu_pending pending;
-	atomic_int *unreported;	/* where an error is to be, or NULL; before anybody else can finish the queue */
+	atomic_int *unreported;	/* NULL, or gets the error, before another thread can finish the queue */
 	atomic_bool done;
 	cl_int status;
 };
@@ -178,7 +178,7 @@ static bool finish_done(void *argument)
 	return atomic_load(&((struct finish *)argument)->done);
 }
 
-/* Commands up to @sent have ended. */
+/* Records that the commands up to @sent have ended. */
 static void finished(cl_command_queue queue, uint_fast64_t sent)
 {
 	uint_fast64_t before = queue->finished;
@@ -201,7 +201,7 @@ static cl_int queue_finish(cl_command_queue queue, atomic_int *unreported)
 	cl_int status;
 	void *at;
 
-	/* Nothing was sent since the last time, so nothing can have failed either. */
+	/* Nothing was sent since the last FINISH, so nothing can have failed. */
 	if (vgpu_usable() && queue->finished == queue->sent)
 		return held_wait(queue) ? CL_SUCCESS : LOST;
 	status = command_begin(&command, queue, 0, 0, NULL, NULL);
@@ -216,7 +216,7 @@ static cl_int queue_finish(cl_command_queue queue, atomic_int *unreported)
 		vgpu_send_cancel();
 		return CL_OUT_OF_RESOURCES;
 	}
-	sent = queue->sent;	/* the lock is held: these are before it, and it is the last */
+	sent = queue->sent;	/* the send lock is held, so this FINISH is the last of these commands */
 	vgpu_send_commit();
 	if (!vgpu_wait(finish_done, &finish) || !held_wait(queue))
 		return LOST;

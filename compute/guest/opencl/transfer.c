@@ -2,32 +2,31 @@
 /*
  * Transfers between memory and the program.
  *
- * What the child reads or writes is in the bulk area (small writes: in the message),
- * without gaps between rows.  A transfer that is larger than a piece goes in several
- * commands; the child and this thread then copy at the same time.  On a queue out of
- * order each piece waits for the one before it.
+ * The child reads and writes data in the bulk area, without gaps between rows; small writes are in the message.  A
+ * transfer that is larger than a piece is split into several commands, so that the child and this thread copy at the
+ * same time.  On an out-of-order queue each piece waits for the one before it.
  *
- * A write is done for the program when its data have been copied.  A read that does not
- * block is copied to the program by whichever thread handles its completion, before the
- * event is seen to be complete.
+ * For the program, a write is done when its data have been copied.  The data of a non-blocking read are copied to the
+ * program by the thread that handles its completion, before the event appears complete.
  */
 #include "guest/opencl/transfer_part.h"
 
 #define PIECE_BYTES (1u << 20)
-#define PIECES_AT_ONCE 6u	/* of a read that blocks: more would leave the caches */
+#define PIECES_AT_ONCE 6u	/* of a blocking read: more would fall out of the caches */
 #define PIECE_BYTES_MIN (64u << 10)
 #define WRITE_INLINE_MAX (8u << 10)
 /*
- * Storage in the window is used directly for what is worth it: a read waits for the child anyway, but a write would not.
+ * From these sizes on, blocking transfers use storage in the window directly.  A read waits for the child in any case.
+ * A write would not have to, so its limit is higher.
  */
 #define DIRECT_READ_MIN (32u << 10)
 #define DIRECT_WRITE_MIN (2u << 20)
 
 /**
- * struct job - a transfer under way
- * @left: pieces whose completion is to come, and one for the thread that sends
+ * struct job - a transfer in progress
+ * @left: pieces that are not complete, plus one for the sending thread
  * @status: the first error of a piece
- * @event: to be ended with the last piece, or NULL
+ * @event: ended with the last piece, or NULL
  * @blocking: the sending thread waits for @done and frees the job
  */
 struct job {
@@ -38,17 +37,17 @@ struct job {
 	atomic_uint left;
 	atomic_int status;
 	atomic_bool done;
-	cl_ulong times[4];	/* of the first piece, and the end of the last; handlers only */
+	cl_ulong times[4];	/* of the first piece, with the end of the last; used in handlers only */
 };
 
 struct piece {
 	struct vgpu_pending pending;
 	struct job *job;
 	struct part part;
-	struct vgpu_bulk *bulk;	/* NULL: the write was in the message */
+	struct vgpu_bulk *bulk;	/* NULL: the data of the write were in the message */
 };
 
-/* Pieces that occupy the bulk area, in the whole process. */
+/* Number of pieces in the bulk area, in the whole process. */
 static atomic_uint staged;
 
 static void job_drop(struct job *job)
@@ -105,12 +104,12 @@ static bool space_changed(void *argument)
 }
 
 /*
- * Finds room for a piece: less than wanted if it must be, and waiting if it may be.  It must not wait for what waits
- * for this thread, so not while a user event is open, unless the call blocks anyway.
+ * Finds room for a piece: less than wanted if necessary, and waiting if allowed.  A thread must not wait for commands
+ * that wait for this thread.  So it does not wait while a user event is open, unless the call blocks anyway.
  */
 static struct vgpu_bulk *find_room(uint64_t bytes, bool may_wait)
 {
-	/* What may wait for the program leaves room for what may not. */
+	/* Transfers that may have to wait for the program leave room for the others. */
 	uint64_t keep_free = may_wait ? 0 : vgpu_bulk_total() / 8;
 
 	for (;;) {
@@ -122,7 +121,7 @@ static struct vgpu_bulk *find_room(uint64_t bytes, bool may_wait)
 
 			if (bulk)
 				return bulk;
-			/* Small pieces are the last resort, where nothing will become free. */
+			/* Pieces below the minimum are used only if no other piece will become free. */
 			if (want <= 128 || (others && want <= PIECE_BYTES_MIN))
 				break;
 		}
@@ -141,7 +140,7 @@ static bool few_left(void *argument)
 	return atomic_load(&((struct job *)argument)->left) <= PIECES_AT_ONCE;
 }
 
-/* Sends one piece; the bulk part is the piece's from here on. */
+/* Sends one piece, which takes ownership of the bulk part. */
 static cl_int send_piece(struct job *job, struct command *command, struct part *part, struct vgpu_bulk *bulk)
 {
 	struct piece *piece = calloc(1, sizeof(*piece));
@@ -173,7 +172,7 @@ static cl_int send_piece(struct job *job, struct command *command, struct part *
 	return status;
 }
 
-/* An event between two pieces has served: nobody else knows it. */
+/* Releases the event between two pieces, which only this file knows. */
 static void unlink_piece(struct _cl_event *event, bool sent)
 {
 	if (!event)
@@ -184,7 +183,7 @@ static void unlink_piece(struct _cl_event *event, bool sent)
 	object_drop(event);
 }
 
-/* Sends all pieces.  The event is the last's. */
+/* Sends all pieces.  The last one completes the event. */
 static cl_int send_pieces(struct job *job, struct command *command, bool may_wait)
 {
 	const struct transfer *t = &job->transfer;
@@ -215,7 +214,7 @@ static cl_int send_pieces(struct job *job, struct command *command, bool may_wai
 			unlink_piece(before, true);
 			return status;
 		}
-		/* In order each piece has the wait list, so that one event that fails fails all of them. */
+		/* On an in-order queue each piece has the wait list, so that a failed event fails all pieces. */
 		if (before) {
 			command->given = command->wait_count = 1;
 			command->waits = (cl_event *)&before;
@@ -232,7 +231,7 @@ static cl_int send_pieces(struct job *job, struct command *command, bool may_wai
 	return CL_SUCCESS;
 }
 
-/* A small write needs no record at all. */
+/* A small write needs no job. */
 static cl_int write_small(const struct transfer *transfer, struct command *command, cl_event *event)
 {
 	struct part part = part_whole(transfer);
@@ -270,7 +269,9 @@ static cl_int run_staged(const struct transfer *transfer, cl_command_queue queue
 	if (status) {
 		cl_int none = CL_SUCCESS;
 
-		/* What has been sent ends by itself; the program gets no event, and the child has seen none. */
+		/*
+		 * Pieces that were sent end by themselves.  The program gets no event, and the child does not know it.
+		 */
 		atomic_compare_exchange_strong(&job->status, &none, status);
 	}
 	job_drop(job);
@@ -310,11 +311,11 @@ cl_int transfer_run(const struct transfer *t, cl_command_queue queue, bool block
 	return run_staged(t, queue, blocking, type, count, waits, event);
 }
 
-/* The end of a transfer from or to a copy that stays in the bulk area. */
+/* Completion record of a transfer from or to a copy that stays in the bulk area. */
 struct in_place {
 	struct vgpu_pending pending;
 	struct _cl_event *event;
-	cl_mem memory;	/* held: its end frees the mappings that it still has */
+	cl_mem memory;	/* held, because its end frees the mappings that it still has */
 	struct vgpu_bulk *bulk;	/* to be freed, or NULL */
 };
 
@@ -354,7 +355,7 @@ cl_int transfer_in_place(const struct transfer *transfer, struct vgpu_bulk *bulk
 	in_place->bulk = free_bulk ? bulk : NULL;
 	in_place->memory = transfer->memory;
 	object_hold(in_place->memory);
-	command.pending = &in_place->pending;	/* with the event's hold, which event_reply() gives up */
+	command.pending = &in_place->pending;	/* includes the event's hold, which event_reply() drops */
 	if (free_bulk)
 		atomic_fetch_add(&staged, 1);
 	status = part_send(&command, transfer, &part, bulk);

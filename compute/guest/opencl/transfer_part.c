@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What one command of a transfer moves: its place in the region, its data, its message. */
+/* One command's part of a transfer: its place in the region, its data, its message. */
 #include "guest/opencl/transfer_part.h"
 
 static uint64_t part_bytes(const struct transfer *t, const struct part *part)
@@ -63,7 +63,10 @@ void part_next(const struct transfer *t, size_t at[3], uint64_t most, struct par
 	at[2] += part->region[2];
 }
 
-/* Lays a piece's command out; @inline_bytes are in the message, else it is in the bulk area. */
+/*
+ * Writes a piece's command.  @inline_bytes are in the message; if 0, the data are in the bulk
+ * area.
+ */
 static void *place(void *at, const struct transfer *t, const struct part *part, uint32_t waits, uint64_t inline_bytes,
 		   const struct vgpu_bulk *bulk, uint32_t **wait_list, uint8_t **inline_data)
 {

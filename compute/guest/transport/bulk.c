@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The allocator of the bulk area.  What describes its parts is in this process'
- * own memory, since the child may write to all of the window.
+ * The allocator of the bulk area.  The descriptions of its parts are in this process' own memory,
+ * because the child may write to all of the window.
  *
- * Free parts are kept in lists by size: a list holds the sizes from a power of two
- * up to the next, in four steps.  Neighbours that are free are joined.
+ * Free parts are kept in lists by size.  Each power of two is divided into four lists.  Adjacent free
+ * parts are merged.
  */
 #include "guest/transport/connection.h"
 
@@ -51,7 +51,10 @@ static void take(struct vgpu_bulk *part)
 	free_bytes -= part->bytes;
 }
 
-/* Makes what is behind the first @bytes of a used part a free part; without memory it stays as it is. */
+/*
+ * Splits off the bytes after the first @bytes of a used part as a free part.  Without memory the part
+ * stays whole.
+ */
 static void cut(struct vgpu_bulk *part, uint64_t bytes)
 {
 	struct vgpu_bulk *rest;
@@ -72,7 +75,7 @@ static void cut(struct vgpu_bulk *part, uint64_t bytes)
 	put(rest);
 }
 
-/* The bytes at the part's start to leave out, so that the rest is aligned. */
+/* Returns the bytes to skip at the part's start for alignment. */
 static uint64_t skew(const struct vgpu_bulk *part, uint64_t align)
 {
 	return (align - part->offset % align) % align;
@@ -111,7 +114,7 @@ struct vgpu_bulk *vgpu_bulk_allocate(uint64_t bytes, uint64_t keep_free)
 				take(part);
 				put(start);
 			} else {
-				put(start);	/* no memory to describe it */
+				put(start);	/* no memory for a description */
 				part = NULL;
 			}
 		}
@@ -122,7 +125,7 @@ struct vgpu_bulk *vgpu_bulk_allocate(uint64_t bytes, uint64_t keep_free)
 	return part;
 }
 
-/* Joins @part with the free part behind it. */
+/* Merges @part with the free part after it. */
 static void join(struct vgpu_bulk *part)
 {
 	struct vgpu_bulk *other = part->after;
@@ -146,7 +149,7 @@ void vgpu_bulk_free(struct vgpu_bulk *part)
 		part = part->before;
 		take(part);
 		part->after->used = false;
-		/* join() takes the other part out of its list: put it there first. */
+		/* join() removes the other part from its list, so add it there first. */
 		put(part->after);
 		join(part);
 	}

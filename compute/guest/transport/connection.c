@@ -27,7 +27,9 @@ void vgpu_make_printable(char *text, size_t bytes)
 			*text = '?';
 }
 
-/* The copy of this process has no window, and must not keep the connection open. */
+/*
+ * A forked copy of this process has no window, and must not keep the connection open.
+ */
 static void after_fork(void)
 {
 	if (vgpu_connection.fd >= 0)
@@ -80,7 +82,10 @@ bool vgpu_window_fits(void)
 	return window->magic == VGPU_WINDOW_MAGIC && window->version == VGPU_WINDOW_VERSION;
 }
 
-/* Polling helps where a processor is left for the child; VGPUMGR_SPIN_US overrides. */
+/*
+ * Polling helps only if there is a processor left for the child.  VGPUMGR_SPIN_US
+ * overrides this.
+ */
 static void choose_spin(void)
 {
 	const char *text = secure_getenv("VGPUMGR_SPIN_US");

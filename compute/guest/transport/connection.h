@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of the transport share. */
+/* Shared by the parts of the transport. */
 #ifndef VGPU_CONNECTION_H
 #define VGPU_CONNECTION_H
 
@@ -15,24 +15,24 @@
 #include "guest/transport/carrier.h"
 #include "guest/transport/transport.h"
 
-/* How long a thread sleeps before it looks whether the other side is still there. */
+/* How long a thread sleeps before it checks whether the other side still exists. */
 #define VGPU_LOOK_NS 200000000ull
 
 /**
- * struct vgpu_connection - the one of this process
+ * struct vgpu_connection - the only connection of this process
  * @window: NULL until connected
- * @bulk_bytes: of the window's bulk area
- * @carrier: what the window came by, and how both sides wake each other
- * @fd: the carrier's; its end is the child's end
+ * @bulk_bytes: size of the window's bulk area
+ * @carrier: where the window came from, and how both sides wake each other
+ * @fd: the carrier's descriptor; it ends with the child
  * @forked: this process is a copy of the one that connected
  * @lost: the child is gone
  * @send_lock: guards the producer's side of the request ring
- * @tail: of the request ring; the shared one is only written
+ * @tail: of the request ring; the shared tail is written but never read
  * @known_head: of the request ring, as last read
  * @reserved: bytes of the message that is being written
  * @receive_lock: guards the consumer's side of the reply ring
  * @head: of the reply ring
- * @turn: futex word; changes when waiting threads shall look again
+ * @turn: futex word; changes when waiting threads should look again
  * @followers: threads that wait for @turn, or are about to
  * @spin_ns: how long to poll before sleeping
  */
@@ -57,28 +57,37 @@ struct vgpu_connection {
 
 extern struct vgpu_connection vgpu_connection;
 
-/* Marks the child as lost and lets every waiting thread see it; from any thread. */
+/*
+ * Marks the child as lost and makes every waiting thread notice.  May be called from any
+ * thread.
+ */
 void vgpu_lose(void);
 
-/* Looks at the child's state and at the carrier; returns true if the child is lost. */
+/* Checks the child's state and the carrier.  Returns true if the child is lost. */
 bool vgpu_look(void);
 
 /*
- * Sleeps for a while at most, unless this word of the window has another value by now, and
- * looks afterwards; returns false if the child is lost.
+ * Sleeps for a limited time while this word of the window has @value, and then checks the
+ * child.  Returns false if the child is lost.
  */
 bool vgpu_sleep(_Atomic uint32_t *word, uint32_t value);
 
-/* Tells all pending records that the child is lost; the receiving lock is held. */
+/* Ends all pending records, because the child is lost.  The receiving lock is held. */
 void vgpu_pending_lose(void);
 
-/* Hands a reply to its pending record, if it has one; the receiving lock is held. */
+/*
+ * Passes a reply to its pending record.  Returns false if it has none.  The receiving lock is
+ * held.
+ */
 bool vgpu_pending_reply(const struct vgpu_message *message, uint32_t bytes);
 
 void vgpu_bulk_start(uint64_t bytes);
 void vgpu_pending_start(void);
 
-/* Words of this process, and what the carrier of one machine does with those of the window. */
+/*
+ * For words of this process.  The carrier of the same machine also uses these for words of the
+ * window.
+ */
 static inline void vgpu_futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns)
 {
 	struct timespec timeout = { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The device of a virtual machine: the child is on its host (kmod/uapi/vgpu_guest.h). */
+/* The device of a virtual machine.  The child runs on the VM's host (kmod/uapi/vgpu_guest.h). */
 #include "guest/transport/connection.h"
 
 #include <dirent.h>
@@ -13,7 +13,7 @@
 
 #include "uapi/vgpu_guest.h"
 
-/* Until a child serves: the host starts a process and its accelerator's library. */
+/* Time until a child must serve: the host starts a process and loads the accelerator's library. */
 #define SERVED_WITHIN_NS 30000000000ull
 
 static bool wait_on(int fd, const _Atomic uint32_t *word, uint32_t value, uint64_t ns)
@@ -35,7 +35,7 @@ static bool wait_for_word(_Atomic uint32_t *word, uint32_t value, uint64_t ns)
 static void wake(_Atomic uint32_t *word)
 {
 	(void)word;
-	/* If it fails the window is lost, which all that wait find out by themselves. */
+	/* If this fails, the window is lost, which every waiting thread notices by itself. */
 	ioctl(vgpu_connection.fd, VGPU_GUEST_WINDOW_RING);
 }
 
@@ -47,8 +47,8 @@ static bool has_ended(void)
 }
 
 /*
- * The kernel copies the reason, since after a reset an access of this process' own would
- * be SIGBUS.  False if the window is gone.
+ * Copies the reason with system calls: after a reset, an access by this process would raise
+ * SIGBUS.  Returns false if the window is gone.
  */
 static bool copy_reason(char reason[VGPU_WINDOW_REASON_BYTES])
 {
@@ -69,9 +69,9 @@ static bool copy_reason(char reason[VGPU_WINDOW_REASON_BYTES])
 }
 
 /*
- * Where the window is gone, this library's own part of it becomes ordinary memory, so that
- * threads that look at the rings see a lost device and no signal.  Buffers in the bulk area
- * stay gone: zeros there would pass for the program's data.
+ * If the window is gone, replaces this library's own part of it by ordinary memory.  Threads that
+ * read the rings then see a lost device instead of a signal.  Buffers in the bulk area are not
+ * replaced, because the program would take the zeros for its data.
  */
 static void leave(char reason[VGPU_WINDOW_REASON_BYTES])
 {
@@ -89,7 +89,7 @@ static const struct vgpu_carrier carrier = {
 	.leave = leave,
 };
 
-/* The number of a name like vgpu12-compute, or -1. */
+/* Returns the number in a name like vgpu12-compute, or -1. */
 static long number_of(const char *name)
 {
 	static const char before[] = "vgpu", after[] = "-compute";
@@ -151,7 +151,10 @@ static int refused(void)
 	return -ECONNREFUSED;
 }
 
-/* Nothing in the window is of use before a child serves.  Returns 0 or a negative error number. */
+/*
+ * Waits until a child serves; before that nothing in the window may be used.  Returns 0 or a
+ * negative error number.
+ */
 static int wait_for_child(int fd)
 {
 	_Atomic uint32_t *child = &vgpu_connection.window->child;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Locks over a fork.  A copy of the process has the forking thread alone: a lock that
- * another thread held would stay locked there for ever, and what it guards half changed.
- * So the forking thread takes these locks before the fork.  The other threads hold them
- * for moments only, and never two of them.
+ * Locks over a fork.  A forked copy has only the forking thread.  A lock that another
+ * thread held would stay locked there for ever, and the data that it guards could be
+ * half changed.  So the forking thread takes these locks before the fork.  Other threads
+ * hold them only for moments, and never two at a time.
  */
 #include "guest/transport/connection.h"
 

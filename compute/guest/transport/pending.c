@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Numbers of calls.  A number's low bits are a place in a table, the others say
- * how often the place was used, so that no reply finds another's record.
+ * Numbers of calls.  The low bits of a number are an index into a table.  The other bits
+ * count how often the entry was used, so that a late reply cannot match another call's
+ * record.
  */
 #include "guest/transport/connection.h"
 
@@ -11,13 +12,13 @@
 #define PLACES (1u << PLACE_BITS)
 
 struct place {
-	struct vgpu_pending *pending;	/* NULL: free */
+	struct vgpu_pending *pending;	/* NULL if the place is free */
 	uint64_t number;
 	uint32_t next_free;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct place *places;	/* reserved at once; pages come with use */
+static struct place *places;	/* reserved at once; pages are allocated on use */
 static uint32_t first_free;	/* 0: none; place 0 is not used */
 static uint32_t used = 1;
 
@@ -57,7 +58,7 @@ static void give_back(uint32_t at)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Takes the record out of its place, so that its owner may expect another reply at once. */
+/* Returns the record with this number, or NULL. */
 static struct vgpu_pending *find(uint64_t number)
 {
 	uint32_t at = (uint32_t)(number % PLACES);
@@ -77,7 +78,10 @@ bool vgpu_pending_reply(const struct vgpu_message *message, uint32_t bytes)
 
 	if (!pending)
 		return false;
-	/* Nobody else frees the place: replies are handled under the receiving lock. */
+	/*
+	 * No other thread frees the place, because replies are handled under the receiving
+	 * lock.
+	 */
 	if (pending->reply(pending, message, bytes)) {
 		places[at].pending = NULL;
 		give_back(at);

@@ -2,10 +2,10 @@
 /*
  * The consumer's side of the reply ring, and waiting.
  *
- * The thread that holds the receiving lock is the leader: it takes replies out of
- * the ring, and sleeps on the ring's bell.  Other threads that wait sleep on the
- * connection's turn, which changes when the leader has handled replies, and when it
- * goes, so that another one may lead.
+ * The thread that holds the receiving lock is the leader.  It takes replies out of the
+ * ring, and sleeps on the ring's bell.  Other waiting threads are followers and sleep on
+ * the connection's turn.  The turn changes when the leader has handled replies.  It also
+ * changes when the leader leaves, so that another thread can lead.
  */
 #include "guest/transport/connection.h"
 
@@ -20,7 +20,7 @@ static void wake_followers(struct vgpu_connection *c)
 		vgpu_futex_wake(&c->turn);
 }
 
-/* Handles one reply; false if none is there.  The leader calls this. */
+/* Handles one reply.  Returns false if there is none.  For the leader. */
 static bool take_one(struct vgpu_connection *c)
 {
 	struct vgpu_ring *ring = &c->window->reply;
@@ -32,7 +32,7 @@ static bool take_one(struct vgpu_connection *c)
 		return false;
 	if (there > VGPU_RING_BYTES || there < 8)
 		goto nonsense;
-	/* The child may write while this reads: copy first, look afterwards. */
+	/* The child may write at any time, so copy first and check the copy. */
 	memcpy(&head, c->reply_data + at, 8);
 	if (head.op == VGPU_OP_SKIP) {
 		if (there < VGPU_RING_BYTES - at)
@@ -64,7 +64,7 @@ nonsense:
 	return false;
 }
 
-/* Handles what is there; true if anything changed.  The leader calls this. */
+/* Handles all present replies.  Returns true if anything changed.  For the leader. */
 static bool take_all(struct vgpu_connection *c)
 {
 	bool any = false;
@@ -80,7 +80,10 @@ static bool take_all(struct vgpu_connection *c)
 	return any;
 }
 
-/* Polls for a reply as long as polling has paid of late; true if one is there. */
+/*
+ * Polls for a reply, longer if polling has recently succeeded.  Returns true if there is
+ * one.
+ */
 static bool spin(struct vgpu_connection *c)
 {
 	struct vgpu_ring *ring = &c->window->reply;
@@ -98,7 +101,10 @@ static bool spin(struct vgpu_connection *c)
 		if (!(i % 32) && vgpu_now_ns() >= end)
 			break;
 	}
-	/* In vain: poll for less next time, but never give it up. */
+	/*
+	 * Polling did not help.  Poll for less time next time, but never stop polling
+	 * altogether.
+	 */
 	if (c->spin_ns > c->spin_ns_most / 8)
 		c->spin_ns -= c->spin_ns_most / 8;
 	return false;

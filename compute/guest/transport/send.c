@@ -2,7 +2,10 @@
 /* The producer's side of the request ring. */
 #include "guest/transport/connection.h"
 
-/* The child has room for @bytes more; reads the child's index only if what is known of it does not say so. */
+/*
+ * Returns whether the child has room for @bytes more.  Reads the child's index only if the known value is not
+ * enough.
+ */
 static bool has_room(struct vgpu_connection *c, uint64_t bytes)
 {
 	struct vgpu_ring *ring = &c->window->request;
@@ -55,7 +58,7 @@ void *vgpu_send_begin(uint32_t bytes)
 	if (left < bytes) {
 		struct vgpu_message *skip = (struct vgpu_message *)(c->request_data + at);
 
-		/* The rest of the ring may be as small as 8 bytes: only these are written. */
+		/* The rest of the ring may be as small as 8 bytes, so write only these. */
 		skip->bytes = (uint32_t)left;
 		skip->op = VGPU_OP_SKIP;
 		skip->flags = 0;
@@ -74,7 +77,7 @@ void vgpu_send_commit(void)
 	c->tail += c->reserved;
 	atomic_store_explicit(&ring->tail, c->tail, memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst);
-	/* One wake is enough: what follows while the child wakes up need not wake it again. */
+	/* Clear @sleeping, so that later messages do not wake the child again while it is waking up. */
 	if (atomic_load_explicit(&ring->sleeping, memory_order_relaxed) && atomic_exchange(&ring->sleeping, 0)) {
 		atomic_fetch_add(&ring->bell, 1);
 		c->carrier->wake(&ring->bell);
@@ -84,6 +87,6 @@ void vgpu_send_commit(void)
 
 void vgpu_send_cancel(void)
 {
-	/* The end of the ring that was skipped stays skipped. */
+	/* A skipped end of the ring stays skipped. */
 	pthread_mutex_unlock(&vgpu_connection.send_lock);
 }

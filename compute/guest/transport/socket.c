@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The broker's socket: it hands over a window that is shared with a child on this machine. */
+/* The broker's socket, which provides a window that is shared with a child on this machine. */
 #include "guest/transport/connection.h"
 
 #include <poll.h>
@@ -22,7 +22,7 @@ static bool has_ended(void)
 {
 	struct pollfd end = { vgpu_connection.fd, POLLIN, 0 };
 
-	/* All that the broker sends after its welcome is why it ends the connection. */
+	/* After its welcome the broker sends only the reason for ending the connection. */
 	return poll(&end, 1, 0) == 1;
 }
 
@@ -31,7 +31,7 @@ static void leave(char reason[VGPU_WINDOW_REASON_BYTES])
 	struct vgpu_client_message message;
 	struct pollfd word = { vgpu_connection.fd, POLLIN, 0 };
 
-	/* The window may tell of the end a moment before the broker gives the reason. */
+	/* The window may show the end a moment before the broker sends the reason. */
 	poll(&word, 1, REASON_MS);
 	*reason = 0;
 	if (recv(vgpu_connection.fd, &message, sizeof(message), MSG_DONTWAIT) == sizeof(message) &&
@@ -70,7 +70,9 @@ static int open_socket(const char *path)
 	return fd;
 }
 
-/* Receives the broker's answer and at most one descriptor; returns 0 or a negative error number. */
+/*
+ * Receives the broker's answer and at most one descriptor.  Returns 0 or a negative error number.
+ */
 static int receive_welcome(int fd, struct vgpu_client_message *message, int *window)
 {
 	union {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The connection of this process to its child: one window, one stream of
- * requests, one of replies.
+ * The connection of this process to its child: one window, one stream of requests, one of
+ * replies.
  *
- * Requests are written under one lock, which vgpu_send_begin() takes and
- * vgpu_send_commit() releases.  Replies are taken out of their ring by whichever
- * thread waits (the leader); the others wait for it (followers).  A reply that
- * carries the number of a pending record is handed to that record.
+ * Requests are written under one lock, which vgpu_send_begin() takes and vgpu_send_commit()
+ * releases.  One waiting thread (the leader) takes replies out of their ring, and the others
+ * wait for it (followers).  A reply with the number of a pending record is passed to that
+ * record.
  *
- * Handlers of replies run in the thread that drains, with the receiving lock
- * held: they may not send and may not wait.
+ * Reply handlers run in the thread that drains, with the receiving lock held: they may not
+ * send and may not wait.
  *
- * After a fork the child process has no connection: vgpu_usable() is false, and
- * nothing here blocks.
+ * After a fork the child process has no connection: vgpu_usable() is false, and nothing here
+ * blocks.
  */
 #ifndef VGPU_TRANSPORT_H
 #define VGPU_TRANSPORT_H
@@ -26,10 +26,10 @@
 #include "protocol/window.h"
 
 /**
- * struct vgpu_pending - something that a reply is awaited for
- * @reply: called with a private copy of the message, or with NULL when the child
- *	is lost; returns true if no further reply is awaited, and then the record is
- *	not touched again
+ * struct vgpu_pending - a record that waits for a reply
+ * @reply: called with a private copy of the message, or with NULL when the child is lost.
+ *	Returns true if no further reply is expected, and then the record is not accessed
+ *	again.
  */
 struct vgpu_pending {
 	bool (*reply)(struct vgpu_pending *pending, const struct vgpu_message *message, uint32_t bytes);
@@ -40,77 +40,80 @@ struct vgpu_pending {
  * @other: called for a reply that belongs to no pending record, like struct
  *	vgpu_pending.reply; may be called from any thread that waits
  *
- * Connects to the socket that VGPUMGR_SOCKET names; if it is not set, to the device that
- * VGPUMGR_DEVICE names, or else to the first /dev/vgpu*-compute.
+ * Connects to the socket that VGPUMGR_SOCKET names.  If that is not set, connects to the
+ * device that VGPUMGR_DEVICE names, or else to the first /dev/vgpu*-compute.
  *
- * Returns 0, -ENOENT if there is none of these, or another negative error number after
- * one line on stderr.  Not thread-safe; call it once.
+ * Returns 0, -ENOENT if there is none of these, or another negative error number after one
+ * line on stderr.  Not thread-safe; call it once.
  */
 int vgpu_start(void (*other)(const struct vgpu_message *message, uint32_t bytes));
 
 /*
- * Keeps a lock usable in copies of this process.  Call it before there are other threads
- * that take the lock; it must be held for moments only, and no other such lock with it.
+ * Keeps a lock usable in forked copies of this process.  Call it before other threads take
+ * the lock.  The lock must be held only for moments, and not together with another such lock.
  */
 void vgpu_keep_over_fork(pthread_mutex_t *lock);
 
-/* False in a child after fork, and when the child process on the host is lost. */
+/* Returns false in a child after fork, and when the child process on the host is lost. */
 bool vgpu_usable(void);
 
-/* Bytes of the bulk area, and where it is mapped; 0 and NULL without connection. */
+/* Size of the bulk area, and an address in it; 0 and NULL without a connection. */
 uint64_t vgpu_bulk_total(void);
 uint8_t *vgpu_bulk_address(uint64_t offset);
 
 /**
- * vgpu_send_begin() - reserves room for a message and locks the stream of requests
+ * vgpu_send_begin() - reserves room for a message and locks the request stream
  * @bytes: of the message, at most VGPU_MESSAGE_BYTES, a multiple of 8
  *
- * Waits while the ring is full.  Returns where to write the message, or NULL (and
- * then nothing is locked) if there is no usable connection.
+ * Waits while the ring is full.  Returns where to write the message, or NULL if there is no
+ * usable connection; then nothing is locked.
  */
 void *vgpu_send_begin(uint32_t bytes);
 
-/* Hands the message that was written to the child and unlocks. */
+/* Passes the written message to the child and unlocks. */
 void vgpu_send_commit(void);
 
-/* Unlocks; nothing has been sent. */
+/* Unlocks without sending. */
 void vgpu_send_cancel(void);
 
 /**
- * vgpu_expect() - gives the number that a reply to @pending will carry
+ * vgpu_expect() - returns the number for a reply to @pending
  *
- * Call it between vgpu_send_begin() and vgpu_send_commit().  Returns 0 if too many
- * replies are awaited; then none comes for @pending.
+ * Call it between vgpu_send_begin() and vgpu_send_commit().  Returns 0 if too many replies
+ * are awaited; then none comes for @pending.
  */
 uint64_t vgpu_expect(struct vgpu_pending *pending);
 
 /**
- * vgpu_wait() - waits until @done says so, and handles replies meanwhile
+ * vgpu_wait() - waits until @done returns true, and handles replies meanwhile
  * @done: called without locks, often, from this thread; reads atomics only
  *
  * Returns false if the connection was lost before @done.
  */
 bool vgpu_wait(bool (*done)(void *argument), void *argument);
 
-/* Handles replies that are there, unless another thread does; does not wait. */
+/* Handles present replies, unless another thread does.  Does not wait. */
 void vgpu_drain(void);
 
-/* Lets all that wait look again, after this process itself has changed what they wait for. */
+/*
+ * Makes all waiting threads look again, after this process itself has changed what they wait
+ * for.
+ */
 void vgpu_kick(void);
 
-/* Part of the bulk area; its description is in this process alone. */
+/* A part of the bulk area.  Its description is only in this process. */
 struct vgpu_bulk {
 	uint64_t offset;
 	uint64_t bytes;
 	bool used;
-	struct vgpu_bulk *before, *after;	/* by address */
-	struct vgpu_bulk *previous, *next;	/* free parts of about the same size */
+	struct vgpu_bulk *before, *after;	/* neighbours by address */
+	struct vgpu_bulk *previous, *next;	/* free parts of similar size */
 };
 
 /**
- * vgpu_bulk_allocate() - takes a part of the bulk area
- * @bytes: wanted; the offset is a multiple of 4096 from 4096 bytes on, else of 128
- * @keep_free: fails if less than this would remain
+ * vgpu_bulk_allocate() - allocates a part of the bulk area
+ * @bytes: size; from 4096 bytes on, the offset is a multiple of 4096, else of 128
+ * @keep_free: fail if less than this would remain free
  *
  * Returns NULL if there is no such part.  Thread-safe.
  */
@@ -120,7 +123,7 @@ void vgpu_bulk_free(struct vgpu_bulk *bulk);
 /* Changes with each vgpu_bulk_free(). */
 uint32_t vgpu_bulk_freed(void);
 
-/* The greatest part that vgpu_bulk_allocate() could give now, roughly. */
+/* Returns roughly the largest size that vgpu_bulk_allocate() could allocate now. */
 uint64_t vgpu_bulk_largest(void);
 
 #endif /* VGPU_TRANSPORT_H */
