@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real work on an accelerator that the program does not hold; what is Python here only generates and describes."""
+"""Runs work on an accelerator for programs that do not hold it. The Python code here only generates and describes."""

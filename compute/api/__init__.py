@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptions of the APIs that programs use, and the generator that makes C, tables and grammars of them."""
+"""Descriptions of the APIs that programs use, and the generator that turns them into C, tables and grammars."""

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what C programs, the documentation and fuzzers need of the described APIs into a folder.
+"""Generates the files that C programs, the documentation and fuzzers need from the described APIs.
 
     python3 -m compute.api.generate FOLDER
 
 opencl_messages.h   numbers and structs of all messages
-opencl_decode.h     functions that check a message and give its parts
+opencl_decode.h     functions that check a message and return its parts
 opencl_encode.h     functions that lay a message out
 opencl_stubs.h      entry points that are refused
 opencl_functions.h  the list of all entry points
 opencl-support.md   the support table
 opencl-grammar.json the grammar of messages, for fuzzers
 
-A file whose text does not change is not touched, so that nothing is compiled again.
+A file whose text does not change is not written, so that nothing is compiled again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from compute.api.opencl import OPENCL
 
 
 def files() -> dict[str, str]:
-    """Names and texts of all generated files."""
+    """Return the names and texts of all generated files."""
     return {
         "opencl_messages.h": generate_c.messages_header(OPENCL),
         "opencl_decode.h": generate_c.decode_header(OPENCL),
@@ -37,7 +37,7 @@ def files() -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the files into the folder that the arguments name."""
+    """Write the files into the folder given as argument."""
     if len(arguments) != 1:
         print("usage: python3 -m compute.api.generate FOLDER", file=sys.stderr)
         return 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a described API's messages as C headers."""
+"""Generates C headers for the messages of a described API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LICENCE = "/* SPDX-License-Identifier: Apache-2.0 */\n/* Written by compute/api/
 
 
 def comment(text: str, indent: str = "") -> list[str]:
-    """A block comment of a text, or nothing."""
+    """Return a text as a block comment, or nothing for an empty text."""
     if not text:
         return []
     lines = textwrap.wrap(text, 96)
@@ -26,14 +26,14 @@ def comment(text: str, indent: str = "") -> list[str]:
 
 
 def declaration(field: Field) -> str:
-    """A member of a struct."""
+    """Return the declaration of a struct member."""
     array = f"[{field.array}]" if field.array else ""
     note = f"\t/* {field.doc} */" if field.doc else ""
     return f"\t{field.ctype} {field.name}{array};{note}"
 
 
 def structure(name: str, fields: Iterable[Field], head: list[str], size: int, doc: str) -> list[str]:
-    """A struct and the assertion that the compiler laid it out as described."""
+    """Return a struct, and an assertion that the compiler lays it out as described."""
     return [
         *comment(doc),
         f"struct {name} {{",
@@ -46,12 +46,12 @@ def structure(name: str, fields: Iterable[Field], head: list[str], size: int, do
 
 
 def payload_arrays(layout: Layout) -> list[Array]:
-    """All arrays that may stand behind the fixed fields: the described ones, then those of inline blobs."""
+    """Return all arrays that may follow the fixed fields: the described ones, then those of inline blobs."""
     return [*layout.arrays, *(inline_array(blob) for blob in layout.blobs if blob.inline and not blob.written)]
 
 
 def messages_header(api: Description) -> str:
-    """The text of NAME_messages.h."""
+    """Return the text of NAME_messages.h."""
     prefix = f"vgpu_{api.prefix}"
     capital = prefix.upper()
     requests, answers, replies = all_layouts(api)
@@ -95,7 +95,7 @@ def messages_header(api: Description) -> str:
 
 
 def check_field(field: Field, counts: dict[str, int], capital: str) -> list[str]:
-    """C that refuses a wrong value of a fixed field."""
+    """Return C that refuses a wrong value of a fixed field."""
     name = f"m->{field.name}"
     handle = f"{capital}_HANDLES_MAX"
     match field.role:
@@ -121,7 +121,7 @@ def check_field(field: Field, counts: dict[str, int], capital: str) -> list[str]
 
 
 def check_blob(blob: Blob, capital: str) -> list[str]:
-    """C that refuses a blob that is not in the message and not in the bulk area."""
+    """Return C that refuses a blob that is neither in the message nor in the bulk area."""
     offset, size = f"m->{blob.name}_offset", f"m->{blob.name}_bytes"
     out: list[str] = []
     word = "if"
@@ -142,7 +142,7 @@ def check_blob(blob: Blob, capital: str) -> list[str]:
 
 
 def check_elements(array: Array, capital: str) -> list[str]:
-    """C that refuses wrong handles and devices in an array."""
+    """Return C that refuses wrong handles and devices in an array."""
     if array.role not in {"handle", "device"}:
         return []
     value = f"view->{array.name}[i]"
@@ -159,7 +159,7 @@ def check_elements(array: Array, capital: str) -> list[str]:
 
 
 def decoder(layout: Layout, prefix: str, command: bool, is_request: bool, op: str) -> list[str]:
-    """The view of a message and the function that fills it."""
+    """Return the view of a message and the function that fills it."""
     capital = prefix.upper()
     name = f"{prefix}_{layout.c_name}"
     counts = {array.count: array.most for array in layout.arrays}
@@ -215,7 +215,7 @@ def decoder(layout: Layout, prefix: str, command: bool, is_request: bool, op: st
 
 
 def checker(api: Description, prefix: str) -> list[str]:
-    """A function that decodes any request, for whoever does not need the view."""
+    """Return a function that decodes any request, for callers that do not need the view."""
     capital = prefix.upper()
     out = ["/* Is this a well-formed request? */"]
     out += [f"static inline bool {prefix}_check_request(const void *copy, uint32_t bytes, uint64_t bulk_bytes)", "{"]
@@ -230,7 +230,7 @@ def checker(api: Description, prefix: str) -> list[str]:
 
 
 def decode_header(api: Description) -> str:
-    """The text of NAME_decode.h."""
+    """Return the text of NAME_decode.h."""
     prefix = f"vgpu_{api.prefix}"
     capital = prefix.upper()
     requests, answers, replies = all_layouts(api)
@@ -272,12 +272,12 @@ PADDED = [
 
 
 def api_name(api: Description) -> str:
-    """The first part of the names of generated files."""
+    """Return the first part of the names of generated files."""
     return {"cl": "opencl"}[api.prefix]
 
 
 def placer(layout: Layout, prefix: str, op: str) -> list[str]:
-    """The functions that give a message's length and lay it out."""
+    """Return the functions that compute a message's length and lay it out."""
     name = f"{prefix}_{layout.c_name}"
     arrays = payload_arrays(layout)
     blobs = {blob.name for blob in layout.blobs}
@@ -315,7 +315,7 @@ def placer(layout: Layout, prefix: str, op: str) -> list[str]:
 
 
 def encode_header(api: Description) -> str:
-    """The text of NAME_encode.h."""
+    """Return the text of NAME_encode.h."""
     prefix = f"vgpu_{api.prefix}"
     capital = prefix.upper()
     requests, answers, replies = all_layouts(api)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a described API's refused entry points, its support table and the grammar of its messages."""
+"""Generates a described API's refused entry points, its support table and the grammar of its messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def refusal(function: Function) -> list[str]:
-    """An entry point that fails and says so once."""
+    """Return an entry point that fails and logs that once."""
     returns = {"cl_int": f"\treturn {function.error};", "void": ""}.get(function.result, "\treturn NULL;")
     error = ["\tif (error)", f"\t\t*error = {function.error};"] if "cl_int *error" in function.parameters else []
     return [
@@ -32,7 +32,7 @@ def refusal(function: Function) -> list[str]:
 
 
 def stubs_header(api: Description) -> str:
-    """The text of NAME_stubs.h: the refused functions."""
+    """Return the text of NAME_stubs.h: the refused functions."""
     out = [LICENCE, "#pragma GCC diagnostic push", '#pragma GCC diagnostic ignored "-Wunused-parameter"', ""]
     for function in api.functions:
         if function.how == "refused":
@@ -42,7 +42,7 @@ def stubs_header(api: Description) -> str:
 
 
 def functions_header(api: Description) -> str:
-    """The text of NAME_functions.h: the list of the dispatch table's entries."""
+    """Return the text of NAME_functions.h: the list of the dispatch table's entries."""
     out = [
         LICENCE,
         "/* FULL(name) is implemented, REFUSED(name) fails, EMPTY(name) is no entry; in the table's order. */",
@@ -55,7 +55,7 @@ def functions_header(api: Description) -> str:
 
 
 def support_table(api: Description) -> str:
-    """A fragment of the documentation, in Markdown."""
+    """Return the support table, a fragment of the documentation in Markdown."""
     words = {"remote": "yes", "local": "yes, in the client", "refused": "no", "empty": "no"}
     out = ["<!-- Written by compute/api/generate.py; do not edit. -->", ""]
     out += ["| function | since | works | what it does |", "|---|---|---|---|"]
@@ -78,7 +78,7 @@ def support_table(api: Description) -> str:
 
 
 def message_grammar(number: int, layout: Layout, command: bool) -> dict[str, Any]:
-    """What a fuzzer needs to know of a message."""
+    """Return the description of a message for a fuzzer."""
     at = HEADER_BYTES
     fields = []
     for field in layout.fields:
@@ -125,7 +125,7 @@ def message_grammar(number: int, layout: Layout, command: bool) -> dict[str, Any
 
 
 def grammar(api: Description) -> str:
-    """The grammar of requests and replies, in JSON."""
+    """Return the grammar of requests and replies, in JSON."""
     requests, _, replies = all_layouts(api)
     return json.dumps(
         {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns described messages into fixed fields with padding, and arrays."""
+"""Turns described messages into padded fixed fields and arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADER_BYTES = 16
 
 @dataclass(frozen=True)
 class Layout:
-    """A message as C sees it: `fields` with padding, then `arrays` in order, and the blobs that `fields` names."""
+    """A message's layout in C: `fields` with padding, then `arrays` in order. `fields` include those of `blobs`."""
 
     name: str
     fields: tuple[Field, ...]
@@ -25,17 +25,17 @@ class Layout:
 
     @property
     def c_name(self) -> str:
-        """In lower case."""
+        """Return the name in lower case."""
         return self.name.lower()
 
 
 def inline_array(blob: Blob) -> Array:
-    """The array of bytes that an inline blob is in a message."""
+    """Return the array of bytes that holds an inline blob in a message."""
     return Array(blob.name, "uint8_t", f"{blob.name}_bytes", 32 << 10)
 
 
 def split(parts: Iterable[Part]) -> tuple[list[Field], list[Array], list[Blob]]:
-    """Fixed fields in order, arrays in order (those of blobs last), blobs."""
+    """Return the fixed fields and the arrays, both in order, and the blobs."""
     fields: list[Field] = []
     arrays: list[Array] = []
     blobs: list[Blob] = []
@@ -51,7 +51,7 @@ def split(parts: Iterable[Part]) -> tuple[list[Field], list[Array], list[Blob]]:
 
 
 def padded(fields: Iterable[Field], at: int) -> tuple[list[Field], int]:
-    """Inserts reserved fields, so that the compiler inserts nothing and the end is a multiple of eight."""
+    """Insert reserved fields, so that the compiler adds no padding and the end is a multiple of eight."""
     out: list[Field] = []
     number = 0
 
@@ -75,20 +75,20 @@ def padded(fields: Iterable[Field], at: int) -> tuple[list[Field], int]:
 
 
 def layout(name: str, parts: Iterable[Part], doc: str) -> Layout:
-    """Lays out one message behind its header."""
+    """Lay out one message after its header."""
     fields, arrays, blobs = split(parts)
     fixed, end = padded(fields, HEADER_BYTES)
     return Layout(name, tuple(fixed), tuple(arrays), tuple(blobs), end, doc)
 
 
 def request(message: Message) -> Layout:
-    """The layout of a request."""
+    """Return the layout of a request."""
     parts = (*COMMAND, *message.parts) if message.command else message.parts
     return layout(message.name, parts, message.doc)
 
 
 def answer(message: Message) -> Layout:
-    """The layout of a request's answer, with the fields that all answers have."""
+    """Return the layout of a request's answer, with the fields that all answers have."""
     head: tuple[Part, ...] = (
         Field("status", "int32_t", doc="the API's error"),
         Field("answered", "uint32_t", doc="the request's op"),
@@ -97,7 +97,7 @@ def answer(message: Message) -> Layout:
 
 
 def all_layouts(api: Description) -> tuple[list[Layout], list[Layout], list[Layout]]:
-    """Requests, answers that have more than a status, replies."""
+    """Return the layouts of requests, of answers that have more than a status, and of replies."""
     return (
         [request(message) for message in api.requests],
         [answer(message) for message in api.requests if message.answer],

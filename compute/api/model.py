@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words in which an API's messages are described.
+"""The classes that describe an API's messages.
 
-A message has a header, fixed fields in a fixed order, and arrays behind them. Everything is little-endian and naturally
-aligned: the generator inserts what is needed for that as reserved fields, which are zero. Each array starts at a
-multiple of eight bytes. The lengths of arrays are fields, so that the length of a message follows from its fields.
+A message has a header, fixed fields in a fixed order, and arrays after them. Everything is little-endian and naturally
+aligned. Where that needs padding, the generator inserts reserved fields, which are zero. Each array starts at a
+multiple of eight bytes. The lengths of arrays are fields, so the length of a message follows from its fields.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class Field:
     """A fixed field.
 
     `role` says what the decoder checks and what a fuzzer may put there: `value` (anything), `new` (a handle that the
-    client has chosen), `new_or_none` (the same, or 0), `handle` (one that exists), `optional` (one that exists, or 0),
-    `device` (index of a device), `kind` (enum vgpu_cl_kind), `count` (elements of an array), `bytes`, `offset`,
+    client has chosen), `new_or_none` (the same, or 0), `handle` (an existing handle), `optional` (an existing handle,
+    or 0), `device` (index of a device), `kind` (enum vgpu_cl_kind), `count` (elements of an array), `bytes`, `offset`,
     `flags`, `reserved` (0).
-    `object` names the kind of a handle. `array` is the number of elements of the field itself.
+    `object` names the kind of a handle. `array` is the number of elements if the field is an array itself.
     """
 
     name: str
@@ -33,18 +33,18 @@ class Field:
 
     @property
     def size(self) -> int:
-        """Bytes that the field takes."""
+        """Return the size of the field in bytes."""
         return SIZES[self.ctype] * max(self.array, 1)
 
     @property
     def align(self) -> int:
-        """Bytes to whose multiple the field is aligned."""
+        """Return the alignment of the field in bytes."""
         return SIZES[self.ctype]
 
 
 @dataclass(frozen=True)
 class Array:
-    """Elements behind the fixed fields; `count` names the field with their number, at most `most`.
+    """Elements after the fixed fields. `count` names the field with their number, which is at most `most`.
 
     `ctype` is a type of SIZES or a struct of the API that takes `element_bytes`. `role` and `object` are those of each
     element.
@@ -61,7 +61,7 @@ class Array:
 
     @property
     def size(self) -> int:
-        """Bytes of one element."""
+        """Return the size of one element in bytes."""
         return self.element_bytes or SIZES[self.ctype]
 
 
@@ -70,9 +70,9 @@ class Blob:
     """Bytes of any length: two fields, NAME_offset and NAME_bytes, and perhaps an array of bytes.
 
     With `inline` the offset may be VGPU_CL_INLINE; then the bytes are in the message. Otherwise they are in the bulk
-    area at that offset. `parsed` says that a library looks at them, so the child must copy them first; other blobs
-    are opaque and used in place. `written` says that the child writes them. With `absent` the offset may be
-    VGPU_CL_ABSENT: there are none.
+    area at that offset. `parsed` means that a library parses them, so the child must copy them first; other blobs are
+    opaque and used in place. `written` means that the child writes them. With `absent` the offset may be
+    VGPU_CL_ABSENT, which means that there are no bytes.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Blob:
     doc: str = ""
 
     def fields(self) -> list[Field]:
-        """The two fixed fields."""
+        """Return the two fixed fields."""
         return [
             Field(f"{self.name}_offset", "uint64_t", "offset", doc=self.doc),
             Field(f"{self.name}_bytes", "uint64_t", "bytes"),
@@ -95,9 +95,9 @@ Part = Field | Array | Blob
 
 @dataclass(frozen=True)
 class Message:
-    """A message; of a request, `answer` has the parts of its answer if it has more than a status.
+    """A message. If a request's answer has more than a status, `answer` describes the rest.
 
-    A `command` goes to a queue: its first parts are those of every command.
+    A `command` goes to a queue, and starts with the parts that all commands share.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Function:
 
     `how` is `remote` (messages are sent), `local` (the client answers), `refused` (fails with `error` and one line in
     the log) or `empty` (no entry in the table). `creates` and `destroys` name kinds. `parameters` is the C parameter
-    list, which only refused ones need. `result` is the C type returned.
+    list, which only refused functions need. `result` is the C type returned.
     """
 
     name: str
@@ -131,7 +131,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Constant:
-    """A number that both sides know."""
+    """A number that both sides use."""
 
     name: str
     value: str
@@ -149,7 +149,7 @@ class Enumeration:
 
 @dataclass(frozen=True)
 class Structure:
-    """An element of an array; natural alignment, no padding."""
+    """An element of an array. It has natural alignment and no padding."""
 
     name: str
     fields: tuple[Field, ...]
@@ -158,7 +158,7 @@ class Structure:
 
 @dataclass(frozen=True)
 class Description:
-    """All of an API."""
+    """A complete API."""
 
     prefix: str
     constants: tuple[Constant, ...]

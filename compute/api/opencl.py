@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenCL as messages: 1.2 complete, and what PoCL offers of 3.0 and programs use.
+"""OpenCL as messages: all of 1.2, and those parts of 3.0 that PoCL offers and programs use.
 
-The rules of compute/README.md hold. In short:
+The rules of compute/README.md apply. In short:
 
-* The client chooses handles, from 1 to VGPU_CL_HANDLES_MAX - 1, apart for each kind, and uses the number of a released
-  object again. A request that creates an object needs no answer. If creation fails without one, the handle stands for
-  an object that fails every use with that error, until it is released.
-* A request whose header has a call number is answered with ANSWER and that number; a command is not answered, but has
-  a COMPLETION if its header has VGPU_CL_NOTIFY.
-* A command's error is the status of its event and its COMPLETION. If it has neither, it stays with the queue, and the
-  next FINISH of that queue completes with it.
-* A message that the decoder refuses ends the child. A well-formed message that names a wrong handle or value fails
-  with the API's error.
+* The client chooses handles from 1 to VGPU_CL_HANDLES_MAX - 1, separately for each kind, and reuses the number of a
+  released object. A request that creates an object needs no answer. If its creation fails without one, the handle
+  stands for an object that fails every use with that error, until it is released.
+* A request with a call number in its header is answered with ANSWER and that number. A command has no answer, but it
+  has a COMPLETION if its header has VGPU_CL_NOTIFY.
+* A command's error is the status of its event and its COMPLETION. If it has neither, the error stays with the queue,
+  and the next FINISH of that queue completes with it.
+* A message that the decoder refuses ends the child. A well-formed message that names a wrong handle or value fails with
+  the API's error.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entry points of OpenCL in the order of the standard loader's dispatch table, and what becomes of each."""
+"""The entry points of OpenCL in the order of the standard loader's dispatch table, and how each is implemented."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from compute.api.model import Function
 
 
 def local(name: str, since: str, note: str = "") -> Function:
-    """The client answers by itself."""
+    """Return an entry point that the client answers by itself."""
     return Function(name, since, "local", note=note)
 
 
 def remote(name: str, since: str, *messages: str, creates: str = "", destroys: str = "", note: str = "") -> Function:
-    """Messages are sent."""
+    """Return an entry point that sends messages."""
     return Function(name, since, "remote", messages, creates, destroys, note=note)
 
 
 def refused(name: str, since: str, parameters: str, error: str, note: str, result: str = "cl_int") -> Function:
-    """Fails with the API's error and logs one line."""
+    """Return an entry point that fails with the API's error and logs one line."""
     return Function(name, since, "refused", result=result, parameters=parameters, error=error, note=note)
 
 
 def empty(*names: str) -> list[Function]:
-    """Entries of sharing extensions that are not offered: NULL, as the loader expects it."""
+    """Return entries of sharing extensions that are not offered: NULL, as the loader expects."""
     return [Function(name, "extension", "empty", note="sharing with other APIs is not offered") for name in names]
 
 

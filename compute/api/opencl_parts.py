@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts that several of OpenCL's messages have."""
+"""Parts that several of OpenCL's messages share."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from compute.api.opencl_values import DEVICE_BUILD
 
 
 def element(structure: Structure) -> tuple[str, int]:
-    """The C type of a structure and its size."""
+    """Return the C type of a structure and its size."""
     return f"struct vgpu_cl_{structure.name}", sum(field.size for field in structure.fields)
 
 
 def u32(name: str, role: str = "value", kind: str = "", doc: str = "", array: int = 0) -> Field:
-    """A field of four bytes."""
+    """Return a field of four bytes."""
     return Field(name, "uint32_t", role, kind, array, doc)
 
 
 def u64(name: str, role: str = "value", doc: str = "", array: int = 0) -> Field:
-    """A field of eight bytes."""
+    """Return a field of eight bytes."""
     return Field(name, "uint64_t", role, "", array, doc)
 
 
 def structures(name: str, structure: Structure, count: str, most: int, doc: str = "") -> Array:
-    """An array of structures."""
+    """Return an array of structures."""
     ctype, size = element(structure)
     return Array(name, ctype, count, most, size, doc=doc)
 
 
 def devices() -> tuple[Part, Part]:
-    """The devices of a context or program, by index; their number may be 0 where the API's list may be NULL."""
+    """Return the devices of a context or program, by index. Their number may be 0 if the API's list may be NULL."""
     return u32("device_count", "count"), Array("devices", "uint32_t", "device_count", 16, role="device")
 
 
@@ -67,12 +67,12 @@ OPTIONS = Blob("options", parsed=True, absent=True, doc="the program's own, with
 
 
 def image_region(prefix: str = "") -> tuple[Part, ...]:
-    """Origin and region of an image, in pixels, rows and slices."""
+    """Return origin and region of an image, in pixels, rows and slices."""
     return u64(f"{prefix}origin", array=3), u64("region", array=3)
 
 
 def rect(prefix: str) -> tuple[Part, ...]:
-    """Where a rectangle is in a buffer: origin in bytes, rows and slices; pitches in bytes, 0 for the region's."""
+    """Return a rectangle in a buffer: origin in bytes, rows and slices; pitches in bytes, 0 for the region's."""
     return (
         u64(f"{prefix}origin", array=3),
         u64(f"{prefix}row_pitch"),
