@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the tables came to be, step by step (alembic). Ships as ``vgpumgr_api.migrations``."""
+"""The steps that created the database's tables (alembic). Installed as ``vgpumgr_api.migrations``."""

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by alembic. `vgpumgr_api.db.schema` hands in its connection; alembic's own command needs ``-x database=URL``."""
+"""Run by alembic. `vgpumgr_api.db.schema` passes its connection; alembic's own command needs ``-x database=URL``."""
 
 from alembic import context
 from sqlalchemy import Connection
 
-# Their tables belong to Base.metadata.
+# Importing these modules registers their tables with Base.metadata.
 from vgpumgr_api.db import labels, ledger, observations, progress, records, reservations  # noqa: F401
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Base
 
 
 def migrate(connection: Connection) -> None:
-    """Runs what alembic was asked for, all in one transaction, on SQLite too."""
+    """Run the requested migrations in one transaction, also on SQLite."""
     context.configure(
         connection=connection,
         target_metadata=Base.metadata,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who did what, for ever: a table that takes new rows only. And admins, who read it."""
+"""The audit: an append-only table of who did what, kept for ever. And admins, who read it."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -27,7 +27,7 @@ POSTGRESQL = (
     "CREATE TRIGGER audit_append_only BEFORE UPDATE OR DELETE ON audit FOR EACH ROW EXECUTE FUNCTION audit_refuse()",
     "CREATE TRIGGER audit_no_truncate BEFORE TRUNCATE ON audit FOR EACH STATEMENT EXECUTE FUNCTION audit_refuse()",
 )
-# REPLACE deletes the row that is in its way without any DELETE trigger.
+# REPLACE deletes a conflicting row without firing a DELETE trigger.
 SQLITE = (
     "CREATE TRIGGER audit_no_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'audit is append-only'); END",
     "CREATE TRIGGER audit_no_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'audit is append-only'); END",
@@ -63,7 +63,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused once the audit has an entry, which nothing deletes. Admins' tokens go: the release before knows none."""
+    """Refused once the audit has an entry, because nothing deletes entries. Admins' tokens are deleted."""
     if op.get_bind().scalar(sa.text("SELECT 1 FROM audit LIMIT 1")):
         raise RuntimeError("there is an audit, which is kept for ever; restore a backup of before instead")
     op.execute("DELETE FROM tokens WHERE role = 'admin'")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Viewers, of everything or of one tenant, and tenants' admins."""
+"""Viewers of everything or of one tenant, and admins of tenants."""
 
 from alembic import op
 
@@ -26,7 +26,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Tokens of the roles that the release before does not know go."""
+    """Delete tokens of the roles that the previous release does not know."""
     op.execute("DELETE FROM tokens WHERE role IN ('tenant-admin', 'viewer')")
     _replace_subject(SUBJECT_BEFORE)
 

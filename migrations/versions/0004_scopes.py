@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens that are good for some things only."""
+"""Tokens with scopes, which limit what they allow."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -15,7 +15,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Tokens with scopes go: the release before would take them for whole ones."""
+    """Delete tokens with scopes: the previous release would treat them as unlimited."""
     op.execute("DELETE FROM tokens WHERE scopes IS NOT NULL")
     with op.batch_alter_table("tokens") as tokens:
         tokens.drop_column("scopes")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labels, over-commitment of fair shares, affinity.
 
-Columns are added and dropped rather than tables rebuilt: on SQLite dropping the old table would delete what refers
-to its rows.
+Columns are added and dropped instead of rebuilding tables. On SQLite, dropping the old table would delete the rows that
+refer to it.
 """
 
 import sqlalchemy as sa
@@ -73,8 +73,10 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused while a fair slice counts less than its share: the release before would give more back than was taken.
-    And while one has ties, which that would forget. Labels and GPUs' ratios go: they matter to claims to come alone.
+    """Refused while a fair slice counts less than its share, or a slice has ties.
+
+    The previous release would give back more for such a share than was taken, and would forget the ties. Labels and the
+    ratios of GPUs are dropped, because they matter only for future claims.
     """
     if op.get_bind().scalar(sa.text("SELECT 1 FROM slices WHERE fair_ratio_permille > 1000 LIMIT 1")):
         raise RuntimeError("there are slices on over-committed GPUs; delete those first and wait until they are gone")

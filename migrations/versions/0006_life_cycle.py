@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far slices have come, why a host is cordoned, since when it is silent, and operations."""
+"""Progress of slices, why a host is cordoned, since when it is silent, and operations."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,7 +11,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    # Not as a batch: on SQLite that makes the table anew, and deleting the old one would delete its children's rows.
+    # Not as a batch: on SQLite a batch rebuilds the table, and dropping the old table would delete its children's rows.
     op.execute(
         "ALTER TABLE hosts ADD COLUMN cordoned_for VARCHAR(16) CONSTRAINT ck_hosts_cordoned_for"
         " CHECK (cordoned_for IS NULL OR (cordoned_for IN ('draining', 'maintenance') AND state = 'cordoned'))"
@@ -45,7 +45,7 @@ def upgrade() -> None:
         postgresql_where=sa.text("timed"),
         sqlite_where=sa.text("timed"),
     )
-    # A VM that has run and stopped before this step is not held to have never started.
+    # A VM that has run and stopped before this step must not count as never started.
     op.execute(
         "INSERT INTO slice_progress (slice_id, state, since, timed, reason, detail)"
         " SELECT id, state, created_at, state = 'releasing', '', '' FROM slices"
@@ -97,7 +97,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Hosts that are drained or in maintenance stay cordoned; operations under way are forgotten."""
+    """Drained hosts and hosts in maintenance stay cordoned. Operations in progress are forgotten."""
     op.drop_table("liveness")
     op.drop_table("operations")
     op.drop_table("slice_progress")

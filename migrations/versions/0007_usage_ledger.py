@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The usage ledger. Claims that there are get a grant each, from when they were made."""
+"""The usage ledger. Each existing claim gets a grant that starts when the claim was made."""
 
 from uuid import uuid4
 
@@ -33,7 +33,7 @@ def _rewritten(name: str) -> str:
 
 _BACKDATED = f"(OLD.deleted_at IS NULL AND NEW.deleted_at < {CLOSED})"
 
-# Each: table, name, event, what is refused, what is said. NULL, where there are no books yet, refuses nothing.
+# Each entry: table, name, event, refused rows, error text. A condition that is NULL, without books, refuses nothing.
 RULES = (
     ("usage_ledger", "update", "UPDATE", f"OLD.booked < {CLOSED} OR NOT ({_same(KEY)})", "this hour is closed"),
     ("usage_ledger", "delete", "DELETE", f"OLD.hour >= COALESCE({KEPT}, OLD.hour)", "usage is kept"),
@@ -60,7 +60,7 @@ RULES = (
     ),
     ("usage_books", "delete", "DELETE", "1 = 1", "books are not opened again"),
 )
-# REPLACE deletes the row that is in its way without any DELETE trigger.
+# REPLACE deletes a conflicting row without firing a DELETE trigger.
 SQLITE_RULES = (
     *RULES,
     (
@@ -156,11 +156,11 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused once there is something to bill that claims do not tell: the release before has nowhere to keep it.
+    """Refused once there is billable usage that claims do not show: the previous release cannot store it.
 
-    So it is while a slice is `releasing`: its grant says when it was deleted, and that is usage that is billed. Waiting
-    for its host does not help, since the grant then outlives the claim. It holds also for a slice that was on its way
-    out when the step up was made, which dates its deletion to that moment: then even a step back at once is refused.
+    This includes a slice in state `releasing`: its grant has the time of its deletion, and that usage is billed.
+    Waiting for its host does not help, because the grant then outlives the claim. The upgrade dates the deletion of
+    slices that were already being deleted to its own time, so with such a slice even an immediate downgrade is refused.
     """
     told = (
         "SELECT 1 FROM usage_ledger UNION ALL SELECT 1 FROM grants LEFT JOIN slices ON slices.id = grants.slice_id"
@@ -177,7 +177,10 @@ def downgrade() -> None:
 
 
 def _grant_what_is_claimed() -> None:
-    """When one was deleted is not known: those on their way out count as deleted now. Lost ones have ended."""
+    """Create the grants of existing claims.
+
+    The time of a deletion is unknown, so claims that are being deleted count as deleted now. Lost claims have ended.
+    """
     database = op.get_bind()
     slices = database.execute(
         sa.text(

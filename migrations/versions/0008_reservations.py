@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capacity that is held for claims to come."""
+"""Capacity that is reserved for future claims."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -49,7 +49,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused while something is held: the release before knows no end of what quotas and GPUs count for it."""
+    """Refused while places are held: the previous release could never release their capacity."""
     if op.get_bind().scalar(sa.text("SELECT 1 FROM holds LIMIT 1")):
         raise RuntimeError("there are reservations with places left; delete those first")
     op.drop_table("holds")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quotas say which profiles and mode may be claimed, and bound timeslices."""
+"""Quotas can limit profiles, mode and timeslices of claims."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -44,7 +44,7 @@ BOUND = "profiles_limited OR mode IS NOT NULL OR timeslice_min_us <> 100 OR time
 
 
 def downgrade() -> None:
-    """Refused while a quota bounds any of that: the release before lets tenants claim of any profile and mode."""
+    """Refused while a quota limits any of these: the previous release would allow any profile and mode."""
     if op.get_bind().scalar(sa.text(f"SELECT 1 FROM quotas WHERE {BOUND} LIMIT 1")):
         raise RuntimeError("there are quotas that bound profiles, mode or timeslices; set those as they are by default")
     op.drop_table("quota_profiles")

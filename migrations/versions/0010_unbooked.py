@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Usage that the ledger does not take leaves a trace."""
+"""Records usage that the ledger does not accept."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -30,7 +30,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused while there is some: the release before forgets what it does not book, and somebody may bill it."""
+    """Refused while there is such usage: the previous release would forget it, although it may be billable."""
     if op.get_bind().scalar(sa.text("SELECT 1 FROM usage_unbooked LIMIT 1")):
         raise RuntimeError("there is usage that the ledger does not have; restore a backup of before instead")
     op.drop_index("ix_usage_ledger_host_hour", table_name="usage_ledger")

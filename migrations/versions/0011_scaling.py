@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shares of tenants over a limit that was cut follow their use step by step, not with each slice that goes."""
+"""Shares of tenants above a reduced limit follow their use in steps, not with each slice that is deleted."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -16,5 +16,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """The release before scales by what is used now; hosts hear of it with their next change."""
+    """The previous release scales by the present use. Hosts learn the result with their next change."""
     op.execute("ALTER TABLE quotas DROP COLUMN scaled_used")

@@ -49,8 +49,10 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused while a profile or a quota says more than that: the release before schedules all slices by weight, on
-    any GPU. A slice and a place that is held have the band of their profile, which stays as long as they do.
+    """Refused while a profile or a quota uses bands or policies.
+
+    The previous release schedules all slices by weight, on any GPU. Slices and held places need no check: each has the
+    band of its profile, and the profile exists as long as they do.
     """
     database = op.get_bind()
     if database.scalar(sa.text("SELECT 1 FROM profiles WHERE band <> 'fair' OR policy IS NOT NULL LIMIT 1")):

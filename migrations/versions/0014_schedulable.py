@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs claims look at first."""
+"""Which GPUs are tried first for a claim."""
 
 import sqlalchemy as sa
 from alembic import op

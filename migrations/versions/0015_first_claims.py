@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first claim of each tenant on a GPU, without a look at all the others."""
+"""An index for the first claim of each tenant on a GPU."""
 
 from alembic import op
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much is kept of what hosts say: of the usage of one, without a look at others', and of what it makes happen."""
+"""Limits on stored data of each host: indexes by host for its usage, and times for its meters and reports."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request did, without a look at all of the audit."""
+"""An index for the audit entries of a request."""
 
 from alembic import op
 

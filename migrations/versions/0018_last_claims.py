@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a tenant left a GPU, without a look at all its claims there."""
+"""An index for when a tenant's last claim on a GPU ended."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host says that a GPU has, beside what claims use of one that shrank. None until it says so."""
+"""A GPU's sizes as its host reports them, kept apart from those that claims use if it shrank. NULL until reported."""
 
 import sqlalchemy as sa
 from alembic import op

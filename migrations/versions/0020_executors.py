@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the executor of each slice is. One of which nothing was said needs none."""
+"""The state of each slice's executor. A slice without a report needs none."""
 
 from alembic import op
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tells a GPU from others. Empty until its host says it: an agent of before knows GPUs by their address."""
+"""The identity of each GPU. Empty until its host reports it: older agents identify GPUs only by address."""
 
 from alembic import op
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large the window of a slice is that has an executor. Those of before have what the module gives."""
+"""The window size of slices with an executor. Existing profiles get the module's size."""
 
 import sqlalchemy as sa
 from alembic import op

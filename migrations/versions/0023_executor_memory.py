@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the executor of a slice says of its memory, and when one that failed is started again."""
+"""The memory that a slice's executor reports, and the pause before a failed executor is restarted."""
 
 from alembic import op
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a switch between tenants costs on a GPU. 0: nobody has measured it."""
+"""The cost of a switch between tenants on a GPU. 0: not measured."""
 
 from alembic import op
 

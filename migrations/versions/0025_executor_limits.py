@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of executors, of profiles. 0: as the settings of a host say, which is how it was before."""
+"""Limits of executors in profiles. 0: the host's settings apply, as before."""
 
 from alembic import op
 

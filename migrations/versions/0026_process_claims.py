@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims for processes of a host, and who enforces their shares. All that were there before are for VMs."""
+"""Claims for processes of a host, and what enforces their shares. Existing claims are for VMs."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -18,7 +18,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused while there are claims for processes: the release before would look for their devices."""
+    """Refused while there are claims for processes: the previous release would expect devices for them."""
     if op.get_bind().scalar(sa.text("SELECT 1 FROM slices WHERE workload <> 'vm' LIMIT 1")):
         raise RuntimeError("there are claims for processes; delete those, and wait until their hosts confirm that")
     op.execute("ALTER TABLE slice_observations DROP COLUMN enforced_by")

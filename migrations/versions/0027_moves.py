@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices that replace one of another host, as after an evacuation. Those of before replace none."""
+"""Slices that replace a slice of another host, for example after an evacuation. Existing slices replace none."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -19,7 +19,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """The release before would let both hosts start the VM."""
+    """Refused while a slice is moving: the previous release would let both hosts start the VM."""
     if op.get_bind().scalar(sa.text("SELECT 1 FROM slices WHERE moving LIMIT 1")):
         raise RuntimeError("there are slices on their way to another host; wait until they arrived, or abort the moves")
     op.drop_index("ix_slices_moved_from_host_id", "slices")

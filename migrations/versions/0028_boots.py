@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of hosts that two machines claim to be: another boot than the one whose reports are taken in."""
+"""For hosts that two machines claim to be: the boot whose reports are not accepted."""
 
 from typing import Any
 

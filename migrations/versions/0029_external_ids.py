@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other systems call tenants. Tenants of before have no such id, and a step back drops those of all."""
+"""The ids of tenants in other systems. Existing tenants have none, and a downgrade drops all of them."""
 
 import sqlalchemy as sa
 from alembic import op
