@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The few commands people run. Lanes of tests are listed in one place: tests/lanes.py.
+# The commands for daily use. The test lanes are listed in tests/lanes.py.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -56,7 +56,7 @@ lint: setup
 test-%: setup
 	@$(RUN) $*
 
-# What to measure, and how: make bench-sched BENCH='--only fairness --strict'
+# BENCH selects what to measure and how: make bench-sched BENCH='--only fairness --strict'
 .PHONY: bench-sched
 bench-sched: setup
 	@$(VENV)/bin/python -m tests.bench.sched $(BENCH)
@@ -69,7 +69,7 @@ bench-kmod: setup
 bench-claims: setup
 	@$(VENV)/bin/python -m tests.bench.claims
 
-# What to measure, and how: make bench-api BENCH='--only claims growth --strict'
+# BENCH selects what to measure and how: make bench-api BENCH='--only claims growth --strict'
 .PHONY: bench-api
 bench-api: setup
 	@$(VENV)/bin/python -m tests.bench.api $(BENCH)
@@ -87,7 +87,7 @@ compute: setup
 bench-compute: compute
 	@$(VENV)/bin/python -m tests.bench.compute $(BENCH)
 
-# In a VM, too, so without setup: what they need is gcc, make and python3.
+# These targets also run in a VM. They need only gcc, make and python3, so they do not depend on setup.
 .PHONY: guest-package install-guest
 guest-package:
 	@$(MAKE) --no-print-directory -s -C kmod/guest/package deb
@@ -112,7 +112,7 @@ wheel: setup
 	@$(VENV)/bin/python -m pip wheel --quiet --no-input --disable-pip-version-check --no-deps --no-build-isolation \
 		--wheel-dir dist .
 
-# Hosts and the API get versions that are tested here: the lock of the checkout bounds theirs.
+# The checkout's lock limits the versions for hosts and the API, so that they get versions that are tested here.
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command 'make lock' --no-emit-package vgpumgr
 ROLES := ansible/roles
