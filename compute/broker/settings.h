@@ -35,7 +35,7 @@ struct settings_tenant {
 
 /* How native programs take their turns. */
 enum native_turns_by {
-	NATIVE_TURNS_FIRMWARE,	/* side by side, with timeslices by weight; gates enforce the caps */
+	NATIVE_TURNS_FIRMWARE,	/* side by side, timeslices by weight; gates enforce the caps */
 	NATIVE_TURNS_GATE,	/* one tenant at a time, in leases like other tenants */
 };
 
