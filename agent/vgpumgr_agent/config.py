@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/etc/vgpumgr/agent.toml."""
+"""Reads the agent's settings from /etc/vgpumgr/agent.toml."""
 
 import tomllib
 from pathlib import Path

@@ -9,7 +9,7 @@ GRACE_S = 300.0
 
 
 class Grace:
-    """How long each orphan has been one without a break. Not kept across restarts: the time then begins again."""
+    """Measures how long each orphan has been one without a break. After a restart the time begins again."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         """`now_s`: a monotonic clock."""

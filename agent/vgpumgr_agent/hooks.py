@@ -68,7 +68,7 @@ class _NoTimeError(Refused):
 
 
 class Hooks:
-    """A `HookService`."""
+    """The `HookService` of the agent."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class Hooks:
             return not self._store.dead(uuid) and not self._foreign(uuid)
         if self._store.heard:
             return False
-        # Several VMs may start with claims that are valid without the API. Only the first one waits for it.
+        # If several VMs start with claims that are valid without the API, only the first one waits for the API.
         return claim.vm_uuid is None or not self._store.lease_left_s(uuid) or not self._waited
 
     def _known(self, uuid: UUID) -> bool:

@@ -149,7 +149,7 @@ def split(used: Used, end_ns: int, span_ns: int) -> Iterator[tuple[int, Used]]:
 
 
 def _went_on(last: Sample, now: Sample, gpu: str) -> bool:
-    """Return whether an engine still runs since the last sample: it aged by at least the time between both.
+    """Return whether an engine has run without a break since the last sample: it aged by at least that time.
 
     A new engine cannot have that age, unless the last one was younger than a look takes. Both times are from the
     kernel's monotonic clock.

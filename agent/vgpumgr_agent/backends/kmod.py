@@ -25,7 +25,7 @@ _BROKER_S = 40.0
 
 
 class KmodBackend:
-    """A `SliceBackend`."""
+    """The `SliceBackend` of our kernel module and of brokers."""
 
     def __init__(self, helper: HelperClient, *, call_s: float = 5.0) -> None:
         """`call_s`: how long to wait for the helper, including its restart."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Brokers of GPUs that are set aside for processes: one per GPU, with one tenant per claim, named by its UUID.
 
-Each broker has a directory below /run with four things. `claims.json` has the admitted claims. `broker.toml` is the
-broker's configuration, made from these claims. `applied` exists while the broker is known to use it. The rest are the
-broker's sockets. The files are written before the broker is changed, so a killed helper leaves everything that the next
-one needs. A boot deletes the directory, and the agent has it created again. A configuration that the broker refuses is
-rolled back.
+Each broker has a directory below /run. In it, `claims.json` has the admitted claims, and `broker.toml` is the broker's
+configuration, made from these claims. The file `applied` exists while the broker is known to use that configuration.
+The broker's sockets are there too. The files are written before the broker is changed, so a killed helper leaves
+everything that the next one needs. A boot deletes the directory, and the agent has it created again. A configuration
+that the broker refuses is rolled back.
 """
 
 import json

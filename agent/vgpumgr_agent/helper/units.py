@@ -3,7 +3,7 @@
 
 Each instance's own settings are in a drop-in below /run. The drop-in is written before the unit starts and removed
 after it was stopped, so the drop-ins are the list of our executors. systemd reads the drop-in when it loads the unit.
-`reset-failed` makes it unload a unit that has failed.
+`reset-failed` lets systemd unload a unit that has failed.
 """
 
 import logging
