@@ -29,10 +29,10 @@ from vgpumgr_agent.refused import Refused
 log = logging.getLogger(__name__)
 
 QUICK_S = 3.0
-"""How long a caller that libvirt waits for gives the API."""
+"""Time limit of the API's answer for requests that libvirt waits for."""
 
 AGAIN_S = (0.1,)
-"""Of callers that have pauses of their own: a connection that was lost while nobody used it is no trouble yet."""
+"""Pauses for callers that pause by themselves: retry once, because an unused connection may have been lost."""
 
 
 class ApiAwayError(Exception):

@@ -28,10 +28,10 @@ from vgpumgr_agent.placing import Cards
 from vgpumgr_agent.reconcile import Wanted
 
 CLOCK_BACK_S = 60.0
-"""How far the wall clock may be set back across a boot before it says nothing about the age of a lease."""
+"""If the wall clock was set back by more than this across a boot, the age of a lease is unknown."""
 
 AGE_KEPT_S = 600.0
-"""How often the age of a lease is put on disk."""
+"""How often the age of a lease is written to disk."""
 
 _DOUBTED = "only additions are obeyed, and no VM starts with a claim that is one"
 
@@ -41,9 +41,9 @@ class _Value(BaseModel):
 
 
 class Stamp(_Value):
-    """An instant: wall clock, and time since boot, suspension included, with the boot it counts from.
+    """An instant: the wall clock, the time since boot including suspension, and the boot's id.
 
-    `aged_s`: how long before it what it stands for was.
+    `aged_s`: age at that instant of the event that the stamp stands for.
     """
 
     wall_s: float
@@ -79,10 +79,10 @@ class Clock:
 
 
 class Claim(_Value):
-    """A claim. `unnamed_since`: None while the API names it; its lease counts from then.
+    """A claim. `unnamed_since`: when the API ceased to name it, from which its lease counts; None while it is named.
 
-    `fenced`: given up when the host was fenced, which ends its lease; until a trusted document names it again.
-    `unproven`: its place may have been given to others; until it is seen to be free.
+    `fenced`: the host was fenced, which ends the lease, and no trusted document has named the claim since.
+    `unproven`: its place may have been given to others, and has not been seen free yet.
     """
 
     slice: DesiredSlice
@@ -95,8 +95,8 @@ class Kept(_Value):
     """Desired state as this host obeys it.
 
     `epoch`, `generation`: of the last trusted document, None before the first. `seen_*`: of the last document, trusted
-    or not. `host_state`: what operators made of this host, by the last document. `doubts`: why that was not trusted,
-    and which claims it lacks. `arriving`, `moved`: why there are no claims for these, by the last document.
+    or not. `host_state`: the host's operator state in the last document. `doubts`: why that document was not trusted,
+    and which claims it lacks. `arriving`, `moved`: slices without a claim because they are moving here, or have moved.
     """
 
     host_id: UUID

@@ -18,10 +18,10 @@ from vgpumgr_agent.backends import Observed
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 STEADY_S = 300.0
-"""One that has lived for so long is started at once when it ends."""
+"""An executor that has run this long is restarted at once when it ends."""
 
 STARTING_PAUSE_S = 1.0
-"""How soon to look whether one has become ready."""
+"""How soon to check whether an executor has become ready."""
 
 ABSENT, STARTING, RUNNING, FAILED = "absent", "starting", "running", "failed"
 

@@ -27,9 +27,9 @@ HELPER_POINTS = (
     "remove.forgotten",
 )
 EXECUTOR_POINTS = ("execute.launched", "execute.started")
-"""Of the helper, where the GPU's engine lends; the former without systemd only."""
+"""Points of the helper on GPUs whose engine lends. The first exists only without systemd."""
 BROKER_POINTS = ("broker.written", "broker.applied")
-"""Of the helper, where a GPU is set aside for processes."""
+"""Points of the helper for GPUs that are set aside for processes."""
 AGENT_POINTS = (
     "enroll.answered",
     "enroll.stored",
@@ -48,7 +48,7 @@ AGENT_POINTS = (
     "report.sent",
 )
 CERTIFICATE_POINTS = ("renew.answered", "renew.stored")
-"""Of the agent, where the API gives certificates."""
+"""Points of the agent if the API issues certificates."""
 
 POINTS = HELPER_POINTS + EXECUTOR_POINTS + BROKER_POINTS + AGENT_POINTS + CERTIFICATE_POINTS
 

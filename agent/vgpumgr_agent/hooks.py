@@ -42,7 +42,7 @@ PERMIT_EXPIRED = "permit.expired"
 _DECIDE_S = PREPARE_LIMIT_S - 2
 _RETRY_PAUSE_S, _ASK_PAUSE_S = 0.1, 0.5
 _FIRST_ANSWER_S = _DECIDE_S - QUICK_S - 1
-"""How long the API's first answer is waited for; the last try may take QUICK_S more, and devices are still to make."""
+"""How long to wait for the API's first answer. The last try may take QUICK_S more, then devices are created."""
 
 # These refusals are temporary. The kernel may still be removing the slice. Soon after boot the module may not be
 # loaded, or not have the GPU yet.

@@ -39,7 +39,7 @@ class GroupSample:
 
 
 NEW = GroupSample(generation=0, run_ns=0, runs=0, switches=0, throttled_ns=0, latency_ns=0, lag_ns=0)
-"""Every group once it is configured."""
+"""The counters of a group that was just configured."""
 
 _GROWING = ("generation", "run_ns", "runs", "switches", "throttled_ns", "latency_ns")
 

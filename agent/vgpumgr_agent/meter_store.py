@@ -24,7 +24,7 @@ from vgpumgr_agent.meter import HOUR_NS, NOTHING, USED, GroupSample, Moment, Sam
 log = logging.getLogger(__name__)
 
 KEPT_HOURS = 240
-"""How long an hour is kept that the API has: what a restored database lacks is sent again."""
+"""How long an hour that the API has is kept, to send it again to a restored database that lacks it."""
 
 _COLUMNS = ", ".join(USED)
 _TABLES = f"""

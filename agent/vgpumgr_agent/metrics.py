@@ -21,7 +21,7 @@ from vgpumgr_agent.reconcile import Orphans
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]
 Family = tuple[str, str, str, Sequence[Sample]]
-"""Kind, name, what it is, samples."""
+"""Kind, name, help text, samples."""
 
 
 @dataclass(frozen=True, kw_only=True)

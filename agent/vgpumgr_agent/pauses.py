@@ -6,7 +6,7 @@ import random
 from vgpumgr_agent.api import ApiRefusedError
 
 RETRY_AFTER_MAX_S = 300.0
-"""Whatever stands before the API and wants more than this is not believed."""
+"""Longer Retry-After values are cut to this, because a proxy in front of the API may send any value."""
 
 
 class Pauses:

@@ -12,10 +12,10 @@ from uuid import UUID
 from vgpumgr_agent.backends import Observed
 
 PERMIT_S = 120.0
-"""For how long the kernel's are good unless they are renewed."""
+"""How long a permit of the kernel is valid unless it is renewed."""
 
 _ROUNDED_S = 1.0
-"""By how much the kernel may say too much, in whole seconds."""
+"""The kernel reports whole seconds, so the remaining time may be up to this much too long."""
 
 
 class Permits:

@@ -21,7 +21,7 @@ from vgpumgr_agent.reconcile import AdmitProcesses, DismissProcesses, Orphans, W
 
 ENGINE = "native"
 TIMESLICE_MIN_US = 2000
-"""Twenty times what the broker reckons that a change of tenants costs."""
+"""Twenty times the broker's estimate of the cost of a switch between tenants."""
 GRANULARITY_US = 5000
 MAINTENANCE = "maintenance"
 

@@ -15,7 +15,7 @@ from vgpumgr_agent.backends import Observed, ObservedGpu
 
 Named = TypeVar("Named", DesiredGroup, DesiredSlice)
 Cards = Mapping[str, Card]
-"""Those of this host, by address."""
+"""This host's cards, by address."""
 
 _SHOWN = 5
 

@@ -133,7 +133,7 @@ Action = (
 )
 
 RENEW_BELOW_S = 75
-"""When a permit is renewed. It lasts 120 s, and the agent looks every 30 s at the latest."""
+"""A permit with less time left is renewed. It lasts 120 s, and the agent looks at least every 30 s."""
 
 
 def bindings(unusable: Sequence[Unusable], *, due: frozenset[str]) -> list[BindGpu]:

@@ -25,13 +25,13 @@ from vgpumgr_agent.store import Store
 log = logging.getLogger(__name__)
 
 PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 30.0
-"""The API takes a host for silent after 90 s."""
+"""The API considers a host silent after 90 s."""
 
 REPEAT_S = 600.0
-"""How often a report is sent of which nothing has changed at all."""
+"""How often an unchanged report is sent."""
 
 _TIMES = ("wall_ns", "idle_ns")
-"""They go on by themselves, also where nobody works."""
+"""These times always grow, even without work."""
 
 _GROUP_COUNTERS = ("run_ns", "runs", "longest_run_ns", "throttled_ns", "switches")
 _SLICE_COUNTERS = ("run_ns", "items")
@@ -77,7 +77,7 @@ class Reporter:
         self._waiting: Report | None = None
         self._told: Told | None = None
         self.counts: Counter[tuple[str, str]] = Counter()
-        """How many reports and heartbeats were delivered or not: kind and result."""
+        """Number of reports and heartbeats, by kind and result."""
 
     @property
     def waiting(self) -> Report | None:

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 _PASSES_MAX = 4
 
 SWITCHES_PER_TIMESLICE = 20
-"""A timeslice is so many times as long as a switch at least: switching then takes a twentieth of a GPU at most."""
+"""The least length of a timeslice in switches, so that switching takes at most a twentieth of a GPU."""
 
 
 class AgentFailedError(Exception):

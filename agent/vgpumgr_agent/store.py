@@ -31,11 +31,11 @@ log = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=BaseModel)
 
 FRESH_S = 120.0
-"""For how long an answer of the API says what it does not name; while it can be reached it answers every 30 s."""
+"""How long the last answer of the API counts as current. A reachable API answers every 30 s."""
 
 
 _CREDENTIALS_BYTES = 16 << 10
-"""More than a certificate, its key and a token take."""
+"""More than the size of a certificate, its key and a token."""
 
 _DESIRED, _CONTACT, _MACHINE = "desired.json", "contact.json", "machine.json"
 
@@ -50,7 +50,7 @@ class StateError(Exception):
 
 
 class Certificate(BaseModel):
-    """A certificate and its key, PEM. `obtained`: when it came, `renew_after_s` from then it is time for the next."""
+    """A certificate and its key, PEM. `obtained`: when it was issued; `renew_after_s` later a new one is due."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -74,7 +74,7 @@ class Machine(BaseModel):
 
 
 class Credentials(BaseModel):
-    """The host's own certificate, or its token. `enrolled_with`: hash of the one-time token that it was got with."""
+    """The host's certificate or token. `enrolled_with`: hash of the one-time token of its enrolment."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

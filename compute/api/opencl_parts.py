@@ -39,7 +39,7 @@ COMMAND: tuple[Part, ...] = (
     u32("wait_count", "count"),
     Array("waits", "uint32_t", "wait_count", 1024, role="handle", object="EVENT"),
 )
-"""What every command begins with."""
+"""The common first parts of every command."""
 
 BUILT: tuple[Part, ...] = (
     u32("device_count", "count"),
@@ -47,7 +47,7 @@ BUILT: tuple[Part, ...] = (
     structures("builds", DEVICE_BUILD, "device_count", 16),
     Array("logs", "uint8_t", "log_bytes", 32 << 10, doc="one behind the other, cut where they do not fit"),
 )
-"""The answer of whatever compiles; it comes with each status."""
+"""The answer of build, compile and link requests. It is sent with every status."""
 
 HEADERS = (
     Blob(

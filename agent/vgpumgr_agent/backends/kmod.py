@@ -21,7 +21,7 @@ from vgpumgr_agent.refused import Refused
 
 NAME = "kmod"
 _BROKER_S = 40.0
-"""For how long a broker may take to start, to stop, or to change: a GPU's driver may have to load."""
+"""Time limit for a broker to start, stop or change: a GPU's driver may have to load."""
 
 
 class KmodBackend:

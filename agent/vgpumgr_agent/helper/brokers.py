@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 _CLAIMS, CONFIGURATION, _APPLIED = "claims.json", "broker.toml", "applied"
 _MEMORY_MIN_BYTES = 1 << 20
-"""Of a tenant of the broker."""
+"""The least memory of a tenant of the broker."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 MOUNT = Path("/sys/fs/cgroup")
 _TOP = "vgpumgr"
 _CPU_PERIOD_US = 1_000_000
-"""The longest that there is, and an executor that has a thousandth of a processor still has a millisecond."""
+"""The longest possible period. With it even a thousandth of a processor is a quota of one millisecond."""
 _EMPTY_WITHIN_S, _EMPTY_PAUSE_S = 2.0, 0.01
 
 

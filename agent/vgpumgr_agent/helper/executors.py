@@ -14,7 +14,7 @@ from typing import Protocol
 from vgpumgr.control.executor_settings import ExecutorSettings
 
 SERVING = "serving the slice"
-"""The status of an executor without trouble begins so. It goes on with who enforces, and with its memory."""
+"""Prefix of the status of a healthy executor. What enforces the shares, and the memory, follow."""
 
 _MEMORY = re.compile(r"\bmemory_used_bytes=(\d{1,18}) memory_bytes=(\d{1,18})\b")
 

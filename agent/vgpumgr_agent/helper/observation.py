@@ -13,7 +13,7 @@ from vgpumgr.errors import NotFoundError, UnknownGpuError
 from vgpumgr_agent.helper.records import Records
 
 _NEW_PERMIT_S = 1
-"""What is said of a slice that was made since permits were read: it is about to be permitted."""
+"""Reported for a slice that was created after permits were read: it is about to be permitted."""
 
 _MEMORY = re.compile(r"\bmemory_bytes=(\d+)\b")
 _GPU = (

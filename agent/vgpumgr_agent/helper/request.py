@@ -62,7 +62,7 @@ _CHECKS: Mapping[str, Check] = {
 }
 _PLACE = ("uuid", "tenant", "timeslice_us", "mem_bytes", "weight", "cap_us", "cap_period_us")
 _PLACES_MAX = 256
-"""As many as a broker has tenants."""
+"""The most tenants of a broker."""
 _LIMITS = ("memory_max_bytes", "tasks_max", "cpu_max_permille")
 _SHARE = ("weight", "cap_us", "cap_period_us")
 
@@ -85,7 +85,7 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
 """Members of each operation, all required, besides `v` and `op`."""
 
 ROOT_ONLY = ("adopt",)
-"""Operations that widen what the agent may touch, which is not for the agent to ask."""
+"""Operations that extend the agent's rights. The agent itself may not request them."""
 
 
 def parse(line: bytes) -> tuple[str, dict[str, Any]]:

@@ -25,7 +25,7 @@ _STOP_S = 15.0
 _CLD_EXITED = "1"
 
 Systemctl = Callable[[Sequence[str], float], str]
-"""Arguments and for how long to wait; what was printed. ExecutorFailedError."""
+"""Takes arguments and a time limit in seconds, returns the output. Raises ExecutorFailedError."""
 
 
 def systemctl(arguments: Sequence[str], timeout_s: float) -> str:

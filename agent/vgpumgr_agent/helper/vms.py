@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 _CLOCK_S = 1.0
-"""How far the time of a file and that of a process may be apart, which are of different clocks."""
+"""Tolerance between a file's time and a process's, which come from different clocks."""
 
 
 def is_starting(root: Path, vm_uuid: str, *, since_s: float) -> bool:
