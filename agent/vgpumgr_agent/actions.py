@@ -147,8 +147,8 @@ class Actions:
         if why is Why.RELEASED:
             return uuid in self._released.all()
         if why is Why.ORPHAN:
-            return self._store.fresh() and self._store.claim(uuid) is None
-        return why is not Why.TOMBSTONE or self._store.dead(uuid)
+            return self._store.fresh() and self._store.standing(uuid).claim is None
+        return why is not Why.TOMBSTONE or self._store.standing(uuid).deleted
 
 
 def _note(outcome: Outcome, action: Action, error: Refused) -> None:

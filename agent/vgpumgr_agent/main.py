@@ -18,7 +18,7 @@ from vgpumgr_agent.backends.kmod import KmodBackend
 from vgpumgr_agent.config import Config, ConfigError
 from vgpumgr_agent.documents import Clock
 from vgpumgr_agent.helper.client import HelperClient
-from vgpumgr_agent.hook_server import HookServer
+from vgpumgr_agent.hook.server import HookServer
 from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.service import Agent, AgentFailedError
 from vgpumgr_agent.store import StateError, Store

@@ -29,7 +29,7 @@ from vgpumgr_agent.control_plane import ControlPlane
 from vgpumgr_agent.documents import Kept
 from vgpumgr_agent.executions import FAILED, Ends, Executions, Standing
 from vgpumgr_agent.grace import Grace
-from vgpumgr_agent.hooks import Hooks
+from vgpumgr_agent.hook.admission import Hooks
 from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.reconcile import Action, Orphans, Wanted, bindings, lacking, orphans, plan
 from vgpumgr_agent.refused import Refused, UnavailableError
@@ -277,7 +277,7 @@ class Agent:
         if kept is not None:
             self._store.prove(kept, {gpu: observed.taken(gpu) for gpu in [*observed.gpus, *self._aside]})
             doubted = [claim.slice for claim in kept.claims if claim.unproven and places.is_for_processes(claim.slice)]
-            if not all(self._store.unproven(claim.id) for claim in doubted):
+            if not all(self._store.standing(claim.id).unproven for claim in doubted):
                 self.wake()  # nothing else triggers the creation of their places
 
     def _plan(self, kept: Kept | None, observed: Observed) -> list[Action]:
@@ -288,7 +288,7 @@ class Agent:
         wanted = kept.wanted()
         overdue = self._grace.overdue(orphans(wanted, observed) if self._store.fresh() else Orphans())
         executed = self._executions.due(lacking(wanted, observed, released=released))
-        leased = frozenset(claim.id for claim in wanted.slices if self._store.lease_left_s(claim.id))
+        leased = frozenset(claim.id for claim in wanted.slices if self._store.standing(claim.id).lease_left_s)
         return [
             *plan(wanted, observed, released=released, overdue=overdue, executed=executed),
             *places.plan(kept, observed, gpus=frozenset(self._aside), leased=leased, overdue=overdue),

@@ -20,11 +20,12 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
 
-from vgpumgr.wire.fleet import Arriving, Desired, DesiredGroup, DesiredSlice, Moved
+from vgpumgr.wire.fleet import Desired, DesiredGroup
 from vgpumgr_agent import documents, faults, placing
-from vgpumgr_agent.documents import Claim, Clock, Kept, Stamp
+from vgpumgr_agent.documents import Clock, Kept, Stamp
 from vgpumgr_agent.files import remove_durably, write_durably
 from vgpumgr_agent.placing import Cards
+from vgpumgr_agent.standing import Standing
 
 log = logging.getLogger(__name__)
 
@@ -398,63 +399,36 @@ class Store:
 
     # ---- queries of the hook
 
-    def claim(self, uuid: UUID) -> DesiredSlice | None:
-        """Return a claim on this host."""
-        found = self._find(uuid)
-        return found.slice if found else None
-
-    def given_up(self, uuid: UUID) -> bool:
-        """Return whether a claim of this host was given up after a fence."""
-        found = self._find(uuid)
-        return found is not None and found.fenced
-
-    def unproven(self, uuid: UUID) -> bool:
-        """Return whether the place of a claim of this host may have been given to others."""
-        found = self._find(uuid)
-        return found is not None and found.unproven
-
-    def withheld(self, uuid: UUID) -> str:
-        """Return why a claim cannot be used before a document is trusted, or "" if it can."""
-        kept = self.kept
-        return kept.doubts[0] if kept is not None and not kept.trusted and self.unproven(uuid) else ""
+    def standing(self, uuid: UUID) -> Standing:
+        """Return what is known of a slice now."""
+        with self._guard:
+            kept, contact = self._kept, self._contact
+        if kept is None:
+            return Standing()
+        claim = next((each for each in kept.claims if each.slice.id == uuid), None)
+        if claim is None:
+            return Standing(
+                moved=next((each for each in kept.moved if each.id == uuid), None),
+                arriving=next((each for each in kept.arriving if each.id == uuid), None),
+                deleted=any(tombstone.id == uuid for tombstone in kept.tombstones),
+            )
+        since = claim.unnamed_since or contact
+        age_s = since.age_s(self.clock.now()) if since and not claim.fenced else None
+        return Standing(
+            claim=claim.slice,
+            fenced=claim.fenced,
+            unproven=claim.unproven,
+            doubt=kept.doubts[0] if claim.unproven and not kept.trusted else "",
+            lease_left_s=0.0 if age_s is None else max(0.0, kept.lease_s - age_s),
+        )
 
     def unnamed(self, gpu: str, devices: frozenset[UUID]) -> frozenset[UUID]:
         """Return the slices on a GPU that the last document does not name, among them these `devices`."""
         kept = self.kept
         return documents.unnamed(kept, gpu, devices) if kept else devices
 
-    def dead(self, uuid: UUID) -> bool:
-        """Return whether a slice has been deleted."""
-        kept = self.kept
-        return kept is not None and any(tombstone.id == uuid for tombstone in kept.tombstones)
-
-    def arriving(self, uuid: UUID) -> Arriving | None:
-        """Return the pending arrival of a claim, if any."""
-        kept = self.kept
-        return next((each for each in (kept.arriving if kept else ()) if each.id == uuid), None)
-
-    def moved(self, uuid: UUID) -> Moved | None:
-        """Return where a claim of this host moved, if it did."""
-        kept = self.kept
-        return next((each for each in (kept.moved if kept else ()) if each.id == uuid), None)
-
     def group(self, gpu: str, tenant: str) -> DesiredGroup | None:
         """Return a tenant's group on a GPU."""
         kept = self.kept
         groups = kept.groups if kept else ()
         return next((group for group in groups if (group.gpu, group.tenant) == (gpu, tenant)), None)
-
-    def lease_left_s(self, uuid: UUID) -> float:
-        """Return how long a claim of this host remains usable without the API; 0 if it is not."""
-        with self._guard:
-            found, kept, contact = self._find(uuid), self._kept, self._contact
-        if found is None or kept is None or found.fenced:
-            return 0.0
-        since = found.unnamed_since or contact
-        age_s = since.age_s(self.clock.now()) if since else None
-        return 0.0 if age_s is None else max(0.0, kept.lease_s - age_s)
-
-    def _find(self, uuid: UUID) -> Claim | None:
-        kept = self.kept
-        claims = kept.claims if kept else ()
-        return next((claim for claim in claims if claim.slice.id == uuid), None)

@@ -85,7 +85,7 @@ def host(
     tmp_path: Path, kernel: FakeKernel, helper: HelperClient, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Host]:
     """Its hook does not wait for the API's first answer, unless a test is about that."""
-    monkeypatch.setattr("vgpumgr_agent.hooks._FIRST_ANSWER_S", 0)
+    monkeypatch.setattr("vgpumgr_agent.hook.admission._FIRST_ANSWER_S", 0)
     host = Host(tmp_path, kernel, helper, api)
     yield host
     host.stop()

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
-from vgpumgr_agent import hooks
 from vgpumgr_agent.api import QUICK_S
-from vgpumgr_agent.hookproto import PREPARE_LIMIT_S
+from vgpumgr_agent.hook import admission
+from vgpumgr_agent.hook.service import PREPARE_LIMIT_S
 
 from tests.agent.fakeapi import claim
 from tests.agent.fakekernel import GPU
@@ -23,7 +23,7 @@ def booting(claimed: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
     """Its agent has just started, and the API cannot be reached."""
     claimed.restart()
     claimed.api.away = True
-    monkeypatch.setattr(hooks, "_FIRST_ANSWER_S", WAIT_S)
+    monkeypatch.setattr(admission, "_FIRST_ANSWER_S", WAIT_S)
     return claimed
 
 
@@ -34,11 +34,11 @@ def api_comes(host: Host, after_s: float = 0.3) -> None:
 def test_cached_claims_with_a_lease_start_without_the_api_after_one_wait(
     booting: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "_FIRST_ANSWER_S", 1.0)
+    monkeypatch.setattr(admission, "_FIRST_ANSWER_S", 1.0)
     begun = time.monotonic()
     booting.start(A)
     assert time.monotonic() - begun >= 1
-    monkeypatch.setattr(hooks, "_FIRST_ANSWER_S", WAIT_S)
+    monkeypatch.setattr(admission, "_FIRST_ANSWER_S", WAIT_S)
     begun = time.monotonic()
     booting.start(B)
     assert booting.refused(C) == "claim.other_vm"
@@ -57,7 +57,7 @@ def test_what_the_api_cannot_change_needs_no_api(claimed: Host, monkeypatch: pyt
     claimed.learn()
     claimed.restart()
     claimed.api.away = True
-    monkeypatch.setattr(hooks, "_FIRST_ANSWER_S", WAIT_S)
+    monkeypatch.setattr(admission, "_FIRST_ANSWER_S", WAIT_S)
     other_vendors = uuid4()
     claimed.kernel.paths.slice(str(other_vendors)).mkdir()
     begun = time.monotonic()
@@ -95,7 +95,7 @@ def test_an_unbound_claim_waits_for_the_api(claimed: Host, monkeypatch: pytest.M
     claimed.learn()
     claimed.restart()
     claimed.api.away = True
-    monkeypatch.setattr(hooks, "_FIRST_ANSWER_S", WAIT_S)
+    monkeypatch.setattr(admission, "_FIRST_ANSWER_S", WAIT_S)
     api_comes(claimed)
     claimed.start(unbound, vm=OTHER_VM)
     assert claimed.refused(unbound) == "claim.other_vm"
@@ -109,7 +109,7 @@ def test_what_another_thread_hears_ends_the_wait(booting: Host) -> None:
 
 
 def test_the_wait_ends(booting: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hooks, "_FIRST_ANSWER_S", 1.0)
+    monkeypatch.setattr(admission, "_FIRST_ANSWER_S", 1.0)
     booting.clock.go(25 * 3600)
     begun = time.monotonic()
     api_comes(booting, WAIT_S)
@@ -118,7 +118,7 @@ def test_the_wait_ends(booting: Host, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_wait_leaves_time_for_a_last_try_and_for_making_devices() -> None:
-    assert QUICK_S < PREPARE_LIMIT_S - hooks._FIRST_ANSWER_S - hooks._ASK_PAUSE_S
+    assert QUICK_S < PREPARE_LIMIT_S - admission._FIRST_ANSWER_S - admission._ASK_PAUSE_S
 
 
 @pytest.mark.parametrize("answer", ["heard before", "refuses"])
@@ -144,7 +144,7 @@ def test_a_gpu_that_is_not_shared_yet_is_waited_for(claimed: Host, monkeypatch: 
     later(0.5, lambda: gpu.symlink_to(device))
     claimed.start(A)
     assert claimed.kernel.permit_s(str(A)) > 0
-    monkeypatch.setattr(hooks, "_DECIDE_S", 2)
+    monkeypatch.setattr(admission, "_DECIDE_S", 2)
     gpu.unlink()
     assert claimed.refused(B) == "gpu.unknown"
 
@@ -154,7 +154,7 @@ def test_a_module_that_is_not_loaded_yet_is_waited_for(claimed: Host, monkeypatc
     later(0.5, lambda: setattr(claimed.kernel, "loaded", True))
     claimed.start(A)
     assert claimed.kernel.permit_s(str(A)) > 0
-    monkeypatch.setattr(hooks, "_DECIDE_S", 2)
+    monkeypatch.setattr(admission, "_DECIDE_S", 2)
     claimed.kernel.loaded = False
     assert claimed.refused(B) == "host.not_ready"
 
@@ -163,7 +163,7 @@ def test_what_was_waited_for_is_told_even_if_time_runs_out_between_two_tries(
     claimed: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: time.sleep(seconds + 2))
-    monkeypatch.setattr(hooks, "time", late)
-    monkeypatch.setattr(hooks, "_DECIDE_S", 2)
+    monkeypatch.setattr(admission, "time", late)
+    monkeypatch.setattr(admission, "_DECIDE_S", 2)
     claimed.kernel.loaded = False
     assert claimed.refused(A) == "host.not_ready"

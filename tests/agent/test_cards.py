@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from vgpumgr_agent import hooks
+from vgpumgr_agent.hook import admission
 
 from tests.agent.fakeapi import FakeApi, claim, group
 from tests.agent.fakekernel import GPU, OTHER_GPU, FakeKernel
@@ -29,7 +29,7 @@ def plug(kernel: FakeKernel, address: str, card: DesiredCard, device: str = "0x2
 @pytest.fixture
 def swappable(host: Host, kernel: FakeKernel, api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Host:
     """A claim of each of two cards."""
-    monkeypatch.setattr(hooks, "_DECIDE_S", 1.0)
+    monkeypatch.setattr(admission, "_DECIDE_S", 1.0)
     plug(kernel, GPU, HERE)
     plug(kernel, OTHER_GPU, THERE)
     api.set(

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from vgpumgr_agent.hook_server import HookServer, Limits
+from vgpumgr_agent.hook.server import HookServer, Limits
 from vgpumgr_agent.refused import UnavailableError
 
 from tests.agent.fakeapi import claim
@@ -19,7 +19,7 @@ from tests.agent.host import VM, A, B, Host
 
 
 def test_prepare_answers_in_time_when_the_kernel_does_not(claimed: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vgpumgr_agent.hooks._DECIDE_S", 1.0)
+    monkeypatch.setattr("vgpumgr_agent.hook.admission._DECIDE_S", 1.0)
     claimed.kernel.fail["create"] = [errno.EEXIST] * 1000
     begun = time.monotonic()
     assert claimed.refused(A) == "host.not_ready"
@@ -30,7 +30,7 @@ def test_prepare_answers_in_time_when_the_kernel_does_not(claimed: Host, monkeyp
 def test_what_is_made_after_the_hook_was_told_no_is_taken_back(
     claimed: Host, monkeypatch: pytest.MonkeyPatch, devices: tuple[UUID, ...]
 ) -> None:
-    monkeypatch.setattr("vgpumgr_agent.hooks._DECIDE_S", 2)
+    monkeypatch.setattr("vgpumgr_agent.hook.admission._DECIDE_S", 2)
     backend = claimed.agent.hooks._backend
     original = backend.prepare
     done = threading.Event()
@@ -77,7 +77,7 @@ def test_a_device_that_was_permitted_without_an_answer_is_not_left_so(
 def test_nothing_is_bound_or_made_once_time_is_up(claimed: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     claimed.api.set(slices=[*claimed.api.document.slices, claim(uuid := uuid4(), vm=None)])
     claimed.learn()
-    monkeypatch.setattr("vgpumgr_agent.hooks._DECIDE_S", -1.0)
+    monkeypatch.setattr("vgpumgr_agent.hook.admission._DECIDE_S", -1.0)
     assert claimed.refused(metadata=(uuid,)) == "agent.timeout"
     assert next(each.vm_uuid for each in claimed.api.document.slices if each.id == uuid) is None
     claimed.kernel.log.clear()

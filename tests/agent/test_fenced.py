@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from uuid import UUID, uuid4
 
 import pytest
-from vgpumgr_agent import hooks, store
+from vgpumgr_agent import store
 from vgpumgr_agent.api import ApiAwayError, ApiRefusedError
 from vgpumgr_agent.grace import GRACE_S
+from vgpumgr_agent.hook import admission
 from vgpumgr_agent.pauses import Pauses
 from vgpumgr_agent.refused import Refused
 
@@ -132,7 +133,7 @@ def test_it_holds_after_a_new_start_without_the_api(fenced: Host, monkeypatch: p
     fenced.restart()
     assert fenced.refused(A) == fenced.refused(B) == "host.fenced"
     assert fenced.store is not None
-    assert fenced.store.lease_left_s(B) == 0
+    assert fenced.store.standing(B).lease_left_s == 0
     assert fenced.refused(metadata=(A,)) == "host.fenced"
 
 
@@ -155,8 +156,8 @@ def test_a_host_that_boots_hears_of_its_fence_before_it_starts_a_vm(
 ) -> None:
     fenced.restart()
     fenced.api.away = True
-    monkeypatch.setattr(hooks, "_FIRST_ANSWER_S", 5.0)
-    monkeypatch.setattr(hooks, "_ASK_PAUSE_S", 0)
+    monkeypatch.setattr(admission, "_FIRST_ANSWER_S", 5.0)
+    monkeypatch.setattr(admission, "_ASK_PAUSE_S", 0)
     asked: list[None] = []
 
     def later_there() -> None:

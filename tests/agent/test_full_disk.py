@@ -124,7 +124,7 @@ def test_a_slice_that_the_api_binds_stays_bound(claimed: Host, api: FakeApi, dis
     with disk():
         assert claimed.refused(B) == "host.unwritable"
         assert claimed.store is not None
-        bound = claimed.store.claim(B)
+        bound = claimed.store.standing(B).claim
         assert bound is not None
         assert bound.vm_uuid == VM
 

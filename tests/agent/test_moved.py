@@ -54,7 +54,7 @@ def test_a_host_that_comes_back_is_told_before_it_starts_a_vm(claimed: Host) -> 
     claimed.kernel.reboot()
     claimed.restart()
     assert claimed.store is not None
-    assert claimed.store.claim(A) is not None
+    assert claimed.store.standing(A).claim is not None
     assert claimed.refused(A) == "claim.moved"
 
 

@@ -4,7 +4,7 @@
 import time
 
 import pytest
-from vgpumgr_agent.hookproto import PREPARE_LIMIT_S
+from vgpumgr_agent.hook.service import PREPARE_LIMIT_S
 from vgpumgr_agent.reconcile import RemoveSlice, Why
 
 from tests.agent.fakeapi import claim, group

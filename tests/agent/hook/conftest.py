@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from vgpumgr_agent.hook_server import HookServer
+from vgpumgr_agent.hook.server import HookServer
 
 from tests.agent.hook.rig import FakeService, Host
 

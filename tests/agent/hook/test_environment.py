@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from vgpumgr_agent.hook_server import HookServer
+from vgpumgr_agent.hook.server import HookServer
 
 from tests.agent.hook.rig import HOOK, SLICE, FakeService, Host, domain, hostdev, metadata
 

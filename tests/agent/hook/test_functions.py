@@ -2,7 +2,7 @@
 """A VM that would be given a GPU of ours whole, or a virtual function of one, which no claim is for."""
 
 import pytest
-from vgpumgr_agent.hook_server import HookServer
+from vgpumgr_agent.hook.server import HookServer
 
 from tests.agent.hook.rig import SLICE, TOLD, VETO, FakeService, Host, domain, function, hostdev, metadata
 

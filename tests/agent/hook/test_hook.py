@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from uuid import UUID
 
 import pytest
-from vgpumgr_agent.hook_server import HookServer
+from vgpumgr_agent.hook.server import HookServer
 
 from tests.agent.hook.rig import OTHER, SILENT, SLICE, TOLD, VETO, VM, FakeService, Host, domain, hostdev, metadata
 

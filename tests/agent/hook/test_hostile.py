@@ -4,7 +4,7 @@
 import subprocess
 
 import pytest
-from vgpumgr_agent.hook_server import HookServer
+from vgpumgr_agent.hook.server import HookServer
 
 from tests.agent.hook.rig import SLICE, VETO, Host, domain, hostdev, metadata
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vgpumgr_agent.hook_server import HookServer, Limits
+from vgpumgr_agent.hook.server import HookServer, Limits
 from vgpumgr_agent.line_socket import SocketTakenError
 
 from tests.agent.hook.rig import OTHER, SLICE, VM, FakeService

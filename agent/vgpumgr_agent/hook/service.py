@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface between the hook's socket (hook_server) and the decisions (hooks).
+"""The interface between the hook's socket (`server`) and the decisions (`admission`).
 
 Methods may be called from several threads at once. `devices`: UUIDs of the domain's mdev hostdevs, ours or another
 vendor's. `metadata`: UUIDs of the slices that its metadata names. Both come from domain XML, which a tenant may have

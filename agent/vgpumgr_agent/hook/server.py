@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vgpumgr_agent.hook_request import INVALID, HookRequest, parse
-from vgpumgr_agent.hookproto import PREPARE_LIMIT_S, HookService
+from vgpumgr_agent.hook.request import INVALID, HookRequest, parse
+from vgpumgr_agent.hook.service import PREPARE_LIMIT_S, HookService
 from vgpumgr_agent.line_socket import LineServer, Reply, TooLongError, listen, peer_uid, receive_line, refusal
 from vgpumgr_agent.refused import Refused
 

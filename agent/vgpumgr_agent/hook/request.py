@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from vgpumgr_agent.hookproto import HookService
+from vgpumgr_agent.hook.service import HookService
 from vgpumgr_agent.refused import Refused
 
 VERSION = 1

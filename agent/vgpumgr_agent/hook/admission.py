@@ -25,13 +25,14 @@ from vgpumgr_agent import faults
 from vgpumgr_agent.api import QUICK_S, ApiAwayError, ApiRefusedError
 from vgpumgr_agent.backends import Observed, SliceBackend
 from vgpumgr_agent.helper.protocol import Code
-from vgpumgr_agent.hookproto import PREPARE_LIMIT_S
+from vgpumgr_agent.hook.service import PREPARE_LIMIT_S
 from vgpumgr_agent.permits import Permits
 from vgpumgr_agent.places import is_for_processes
 from vgpumgr_agent.placing import called
 from vgpumgr_agent.refused import Refused, UnavailableError
 from vgpumgr_agent.released import Released
 from vgpumgr_agent.report import SliceError
+from vgpumgr_agent.standing import Standing
 from vgpumgr_agent.store import COPIED, Store
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ class Hooks:
 
     def failed(self) -> dict[UUID, SliceError]:
         """Return, for the report, why the last VM that asked for a slice did not get it, until a VM does."""
-        return {uuid: why for uuid, why in self._failed.copy().items() if self._store.claim(uuid) is not None}
+        return {uuid: why for uuid, why in self._failed.copy().items() if self._store.standing(uuid).claim is not None}
 
     def prepare(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
         """Admit the VM and create its slices."""
@@ -165,7 +166,7 @@ class Hooks:
     def release(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], reason: str) -> None:
         """Queue the removal of the slices that are claimed for this VM."""
         for uuid in dict.fromkeys([*devices, *metadata]):
-            claim = self._store.claim(uuid)
+            claim = self._store.standing(uuid).claim
             if claim is not None and claim.vm_uuid == vm_uuid:
                 log.info("slice %s released: %s", uuid, reason)
                 self._released.add(uuid)
@@ -184,7 +185,7 @@ class Hooks:
 
     def _take_back(self, vm_uuid: UUID, devices: Sequence[UUID]) -> None:
         for uuid in dict.fromkeys(devices):
-            claim = self._store.claim(uuid)
+            claim = self._store.standing(uuid).claim
             if claim is None or claim.vm_uuid != vm_uuid:
                 continue
             self._permits.over([uuid])
@@ -214,21 +215,17 @@ class Hooks:
             time.sleep(_ASK_PAUSE_S)
 
     def _unsure(self, uuid: UUID) -> bool:
-        claim = self._store.claim(uuid)
-        if claim is None:  # the claim may have been made a moment ago
-            return not self._store.dead(uuid) and not self._foreign(uuid)
+        standing = self._store.standing(uuid)
+        if standing.claim is None:  # the claim may have been made a moment ago
+            return not standing.deleted and not self._foreign(uuid)
         if self._store.heard:
             return False
         # If several VMs start with claims that are valid without the API, only the first one waits for the API.
-        return claim.vm_uuid is None or not self._store.lease_left_s(uuid) or not self._waited
-
-    def _known(self, uuid: UUID) -> bool:
-        known = (self._store.claim(uuid), self._store.moved(uuid), self._store.arriving(uuid))
-        return any(each is not None for each in known) or self._store.dead(uuid)
+        return standing.claim.vm_uuid is None or not standing.lease_left_s or not self._waited
 
     def _ours(self, uuid: UUID) -> bool:
         """Return whether we know a device, or it is on a GPU of ours."""
-        return self._known(uuid) or (self._exists(uuid) and not self._foreign(uuid))
+        return self._store.standing(uuid).known or (self._exists(uuid) and not self._foreign(uuid))
 
     def _exists(self, uuid: UUID) -> bool:
         return self._sysfs.exists(str(uuid))
@@ -243,37 +240,21 @@ class Hooks:
             return True
 
     def _admitted(self, uuid: UUID, vm_uuid: UUID) -> DesiredSlice:
-        claim = self._store.claim(uuid)
+        standing = self._store.standing(uuid)
+        claim = standing.claim
         if claim is None:
-            raise self._unclaimed(uuid)
+            raise _unclaimed(uuid, standing)
         if is_for_processes(claim):
             raise Refused("claim.processes", f"{uuid} is claimed for processes; claim a slice for this VM")
         if claim.vm_uuid not in (None, vm_uuid):
             raise Refused("claim.other_vm", f"slice {uuid} is claimed for another VM; claim one for this VM")
-        self._require_unfenced(uuid)
-        if not self._store.lease_left_s(uuid):
+        _require_unfenced(uuid, standing)
+        if not standing.lease_left_s:
             raise Refused(
                 "lease.expired", f"the claim of slice {uuid} is too old to trust; get the API reachable from this host"
             )
-        self._require_confirmed(uuid)
+        _require_confirmed(uuid, standing)
         return claim
-
-    def _unclaimed(self, uuid: UUID) -> Refused:
-        """Return the refusal for a slice without a claim."""
-        if (moved := self._store.moved(uuid)) is not None:
-            return Refused(
-                "claim.moved",
-                f"slice {uuid} was moved to host {moved.host}; start the VM there, with slice {moved.slice_id}",
-            )
-        if (arriving := self._store.arriving(uuid)) is not None:
-            return Refused(
-                "claim.moving",
-                f"slice {uuid} is on its way here, and host {arriving.from_host} has not confirmed that it left; try"
-                " again, or have an operator say that this host is off",
-            )
-        if self._store.dead(uuid):
-            return Refused("claim.deleted", f"slice {uuid} was deleted; take it out of the domain")
-        return Refused("claim.missing", f"no claim for slice {uuid} on this host; claim it, or take it out")
 
     def _bind(self, claim: DesiredSlice, vm_uuid: UUID) -> None:
         try:
@@ -321,7 +302,7 @@ class Hooks:
 
     def _find_cards(self, uuids: Sequence[UUID]) -> None:
         """Find the cards again. The host may have been off and opened, or a card plugged in, since the last look."""
-        claims = [claim for uuid in uuids if (claim := self._store.claim(uuid)) is not None]
+        claims = [claim for uuid in uuids if (claim := self._store.standing(uuid).claim) is not None]
         if any(claim.card is not None for claim in claims):
             with _refusing():
                 self._look()
@@ -339,7 +320,9 @@ class Hooks:
         group = self._store.group(claim.gpu, claim.tenant)
         if group is None:
             raise Refused("group.missing", f"tenant {claim.tenant} has no group on GPU {claim.gpu} yet; try again")
-        if self._store.unproven(uuid):
+        standing = self._store.standing(uuid)
+        if standing.unproven:
+            _require_confirmed(uuid, standing)
             self._require_place(claim)
         self._released.discard(uuid)
         with _refusing():
@@ -358,21 +341,16 @@ class Hooks:
         self._current(uuid, vm_uuid)  # the claim may have been deleted and reported absent meanwhile
 
     def _current(self, uuid: UUID, vm_uuid: UUID) -> DesiredSlice:
-        claim = self._store.claim(uuid)
-        if claim is None and self._store.moved(uuid) is not None:
-            raise self._unclaimed(uuid)
-        if claim is None or claim.vm_uuid != vm_uuid:
+        standing = self._store.standing(uuid)
+        if standing.moved is not None:
+            raise _unclaimed(uuid, standing)
+        if standing.claim is None or standing.claim.vm_uuid != vm_uuid:
             raise Refused("claim.deleted", f"slice {uuid} was deleted meanwhile; take it out of the domain")
-        self._require_unfenced(uuid)
-        return claim
-
-    def _require_confirmed(self, uuid: UUID) -> None:
-        if doubt := self._store.withheld(uuid):
-            raise Refused("host.unconfirmed", f"slice {uuid} may have ended long ago: {doubt}")
+        _require_unfenced(uuid, standing)
+        return standing.claim
 
     def _require_place(self, claim: DesiredSlice) -> None:
-        """Check that the place of a claim is free if it may have been given to others."""
-        self._require_confirmed(claim.id)
+        """Check that the place of a claim, which may have been given to others, is free."""
         with _refusing():
             observed = self._backend.observe()
         if unnamed := self._store.unnamed(claim.gpu, observed.taken(claim.gpu)) - {claim.id}:
@@ -381,14 +359,6 @@ class Hooks:
                 f"slice {claim.id} may have lost its place to slice {min(unnamed)}, which the database does not know; "
                 "stop that one's VM, wait where it has none, or claim another slice",
                 to_tenant="another slice, which the database does not know, may have its place; claim another one",
-            )
-
-    def _require_unfenced(self, uuid: UUID) -> None:
-        if self._store.given_up(uuid):
-            raise Refused(
-                "host.fenced",
-                f"this host was declared dead and slice {uuid} given up; start the VM on another host with a new slice,"
-                " and have this host re-enrolled",
             )
 
     def _revert(self, uuid: UUID, *, created: bool) -> None:
@@ -408,6 +378,38 @@ class Hooks:
             yield
         finally:
             self._acting.release()
+
+
+def _unclaimed(uuid: UUID, standing: Standing) -> Refused:
+    """Return the refusal for a slice without a claim."""
+    if (moved := standing.moved) is not None:
+        return Refused(
+            "claim.moved",
+            f"slice {uuid} was moved to host {moved.host}; start the VM there, with slice {moved.slice_id}",
+        )
+    if (arriving := standing.arriving) is not None:
+        return Refused(
+            "claim.moving",
+            f"slice {uuid} is on its way here, and host {arriving.from_host} has not confirmed that it left; try"
+            " again, or have an operator say that this host is off",
+        )
+    if standing.deleted:
+        return Refused("claim.deleted", f"slice {uuid} was deleted; take it out of the domain")
+    return Refused("claim.missing", f"no claim for slice {uuid} on this host; claim it, or take it out")
+
+
+def _require_unfenced(uuid: UUID, standing: Standing) -> None:
+    if standing.fenced:
+        raise Refused(
+            "host.fenced",
+            f"this host was declared dead and slice {uuid} given up; start the VM on another host with a new slice,"
+            " and have this host re-enrolled",
+        )
+
+
+def _require_confirmed(uuid: UUID, standing: Standing) -> None:
+    if standing.doubt:
+        raise Refused("host.unconfirmed", f"slice {uuid} may have ended long ago: {standing.doubt}")
 
 
 def _require_time(deadline: float) -> None:
