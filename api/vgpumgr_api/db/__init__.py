@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is stored: tables, transactions and migrations."""
+"""Storage: tables, transactions and migrations."""

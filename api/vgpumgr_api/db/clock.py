@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What time it is for all replicas: the time of the PostgreSQL server, whatever the clock of their own machine says.
+"""The time for all replicas: that of the PostgreSQL server, regardless of the clocks of their own machines.
 
-What they decide by time cannot be taken back, as the end of a lease or a host that may be fenced, and hangs on instants
-that others wrote. The server is asked every `FRESH_S`; in between the time since boot goes on, which nobody sets.
+Decisions by time, such as the end of a lease or a fence, cannot be undone, and depend on times that other replicas
+wrote. The server is asked every `FRESH_S`. In between, the time since boot is added, which nobody can set.
 """
 
 import logging
@@ -24,12 +24,12 @@ log = logging.getLogger("vgpumgr_api.clock")
 
 
 def machine_clock() -> datetime:
-    """Of this machine, for SQLite."""
+    """Returns the time of this machine, for SQLite."""
     return datetime.now(UTC)
 
 
 def since_boot_s() -> float:
-    """Goes on while the machine sleeps, too."""
+    """Returns the time since boot, which also advances while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -40,7 +40,7 @@ class _Reading:
 
 
 class ServerClock:
-    """Threads share it. `machine` and `boot_s`: the clocks of this machine."""
+    """The server's clock, shared by threads. `machine` and `boot_s` are the clocks of this machine."""
 
     def __init__(
         self, machine: Callable[[], datetime] = machine_clock, boot_s: Callable[[], float] = since_boot_s
@@ -53,16 +53,16 @@ class ServerClock:
         """By how much the machine's clock was ahead when it was last compared."""
 
     def __call__(self) -> datetime:
-        """Without a connection; what the machine says as long as no server was asked."""
+        """Returns the time without a connection. It is this machine's time until a server has been asked."""
         known = self._known
         return self._machine() if known is None else self._of(known)
 
     def ask(self, connection: Connection) -> datetime:
-        """The instant of a transaction that begins."""
+        """Returns the time for a transaction that begins."""
         known = self._known
         if known is None or self._boot_s() - known.at_s > FRESH_S:
             server: datetime = connection.execute(_ASK).scalar_one()
-            # Not before it was said: a slow answer makes the clock late, never early.
+            # The boot clock is read after the answer: a slow answer makes the clock late, never early.
             known = self._known = _Reading(server.astimezone(UTC), self._boot_s())
             self._compare(known.server)
         return self._of(known)

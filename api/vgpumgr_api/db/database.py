@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections and transactions, for PostgreSQL and for SQLite alike.
+"""Connections and transactions, for PostgreSQL and SQLite alike.
 
-A transaction is a function of a session. It is repeated as a whole when the database gave it up for another's sake
-(a deadlock, a lock that did not come), so it must have no effects outside the database. It is repeated once when its
-connection was lost before the end of the function, since nothing was kept then: the first after a restart of the server
-meets a connection of before. One that is lost later is not repeated: whether it was committed is then unknown.
+A transaction is a function of a session. The whole function is repeated when the database aborts the transaction in
+favour of another one (a deadlock, a lock timeout), so the function must have no effects outside the database. It is
+repeated once when its connection is lost before the function ends, because nothing was stored then. This happens to the
+first transaction after a restart of the server, whose pooled connection is stale. If the connection is lost later, the
+transaction is not repeated, because it is then unknown whether it was committed.
 """
 
 import contextlib
@@ -39,7 +40,7 @@ class _LostError(Exception):
 
 
 class TryAgain(Exception):  # noqa: N818  # says what to do, and reaches nobody
-    """Raised by a service that met a change it could not have seen; the next attempt sees it."""
+    """Raised by a service that found a change that its snapshot could not show. The next attempt sees the change."""
 
 
 ATTEMPTS = 8
@@ -87,13 +88,13 @@ _OTHER_ROWS_SQLITE = {
 
 
 class Database:
-    """One database and its pool of connections; threads share it.
+    """One database and its pool of connections, shared by threads.
 
-    `clock` says what time it is, else the server of PostgreSQL does, or the machine where SQLite is. One transaction
-    sees one instant, `now(session)`. `step`: the only one at which it serves a database; with another there
-    Refusal(DATABASE_OUTDATED) is raised. `serving`: clients wait for what is done, so that statements end after
-    `STATEMENT_S`, and on PostgreSQL waits for locks after `LOCK_S`. SQLite has one lock, for whoever writes: a request
-    waits `WAIT_S` for its turn in this process and as long for other processes.
+    `clock` returns the time; by default it is the PostgreSQL server's clock, or this machine's for SQLite. One
+    transaction sees one time, `now(session)`. `step`: the only migration step that this process serves; at any other
+    step Refusal(DATABASE_OUTDATED) is raised. `serving`: clients wait for the result, so statements end after
+    `STATEMENT_S`, and on PostgreSQL waits for locks end after `LOCK_S`. SQLite has one lock for all writers: a request
+    waits up to `WAIT_S` for other threads of this process, and up to `WAIT_S` for other processes.
     """
 
     def __init__(
@@ -118,18 +119,19 @@ class Database:
         self._serving = serving
         if step is not None:
             served.only_at(self.engine, step)
-        # SQLite has one writer at a time and lets the others poll; inside a process they queue here instead.
+        # SQLite has one writer at a time, for which other connections poll. Writers of this process queue here instead.
         self._writer = threading.Lock()
 
     def run(
         self, fn: Callable[[Session], T], *, read_only: bool = False, snapshot: bool = True, patient: bool = False
     ) -> T:
-        """Runs `fn` in one transaction and commits it. Whatever `fn` raises rolls it back.
+        """Runs `fn` in one transaction and commits it. An exception from `fn` rolls the transaction back.
 
-        A `read_only` transaction sees one snapshot from beginning to end; without `snapshot` each statement may see
-        another, which spares PostgreSQL the transaction. One that is `patient` may take long: no client waits. Raises
-        Refusal: DATABASE_BUSY if the database cannot be reached or gave the transaction up too often, DATABASE_UNUSABLE
-        if it is there and its disk is full, say; `condition` has what it was.
+        A `read_only` transaction sees one snapshot throughout. Without `snapshot`, each statement may see another
+        snapshot, which saves PostgreSQL the transaction. A `patient` transaction may take long, because no client waits
+        for it. Raises Refusal: DATABASE_BUSY if the database cannot be reached or aborted the transaction too often;
+        DATABASE_UNUSABLE if the database is reachable but cannot be used, for example because its disk is full.
+        `condition` contains the cause.
         """
         deadline = time.monotonic() + WAIT_S
         lost, conflicts = False, 0
@@ -141,7 +143,7 @@ class Database:
                 self.condition.worked(stored=stored)
                 return done
             except IntegrityError as error:
-                # Somebody else was faster than our check; the next attempt sees what they did and says so.
+                # A concurrent transaction committed after our check; the next attempt sees its change and reports it.
                 conflicts += 1
                 if conflicts == CONFLICTS or not _of_others(error):
                     raise
@@ -167,17 +169,17 @@ class Database:
                     raise
                 if self._was_last(attempt, deadline):
                     raise _busy("others held what this request needs") from error
-            time.sleep(random.uniform(0, 0.01 * 2**attempt))  # spreads attempts, hides nothing
+            time.sleep(random.uniform(0, 0.01 * 2**attempt))  # spreads the attempts of concurrent transactions
         raise AssertionError("unreachable")
 
     def require_usable(self) -> None:
-        """Raises Refusal(DATABASE_UNUSABLE) if the last transaction that wrote found it so."""
+        """Raises Refusal(DATABASE_UNUSABLE) if the last transaction that wrote found the database unusable."""
         trouble = self.condition.trouble
         if trouble is not None and trouble is not Trouble.UNREACHABLE:
             raise unusable(trouble)
 
     def _note(self, error: DBAPIError, *, read_only: bool) -> None:
-        """Raises Refusal for what is wrong with the database, not with the statement."""
+        """Raises Refusal for a problem of the database, as opposed to one of the statement."""
         trouble = trouble_of(error)
         if trouble is not None and not (read_only and trouble is Trouble.READ_ONLY):
             self.condition.note(trouble, self._with_place(first_line(error)))
@@ -197,13 +199,13 @@ class Database:
 
     @staticmethod
     def _was_last(attempt: int, deadline: float) -> bool:
-        """A client waits for `WAIT_S` and what its last attempt takes, not for all of them."""
+        """Whether to give up. A client waits for `WAIT_S` plus the last attempt, not for all attempts."""
         return attempt == ATTEMPTS or time.monotonic() >= deadline
 
     def _once(
         self, fn: Callable[[Session], T], options: dict[str, Any], *, read_only: bool, patient: bool
     ) -> tuple[T, bool]:
-        """Returns also whether something was stored, which is only looked for while there is trouble."""
+        """Also returns whether anything was stored; that is determined only after an earlier failure."""
         with self._turn(read_only=read_only), Session(self.engine, expire_on_commit=False) as session, session.begin():
             try:
                 connection = session.connection(execution_options=options)
@@ -250,12 +252,12 @@ class Database:
             self._writer.release()
 
     def require_own_processes(self) -> None:
-        """Raises PoolerError where connections do not keep their settings. For the start of whoever uses it."""
+        """Raises PoolerError where connections do not keep their settings. To be called once at startup."""
         for attempt in range(1, ATTEMPTS + 1) if not self.is_sqlite else ():
             try:
                 pooler.require_own_process(self.engine)
                 return
-            except DBAPIError as error:  # whoever migrates ends the connections of others
+            except DBAPIError as error:  # a concurrent migration ends the connections of others
                 if not lost(error) or attempt == ATTEMPTS:
                     raise
 
@@ -265,7 +267,7 @@ class Database:
 
 
 def now(session: Session) -> datetime:
-    """The instant of this transaction."""
+    """Returns the time of this transaction."""
     moment: datetime = session.info["now"]
     return moment
 
@@ -275,19 +277,19 @@ def _busy(why: str) -> Refusal:
 
 
 def given_up(error: DBAPIError) -> bool:
-    """Whether the database gave the transaction up for the sake of another."""
+    """Whether the database aborted the transaction in favour of another one."""
     if isinstance(error.orig, sqlite3.OperationalError):
         return (error.orig.sqlite_errorcode & 0xFF) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
     return _state(error) in _GIVEN_UP
 
 
 def lost(error: DBAPIError) -> bool:
-    """Whether the connection ended, also one that was there and not yet ready for use; not if there never was one."""
+    """Whether an existing connection ended, even before it was ready for use. False for a failed connection attempt."""
     if error.connection_invalidated:
         return True
     if not isinstance(error, OperationalError) or isinstance(error.orig, sqlite3.Error):
         return False
-    # psycopg names the connection in the errors of making one, and in no others.
+    # psycopg sets the connection in errors of a connection attempt, and in no others.
     if getattr(error.orig, "pgconn", None) is not None:
         return False
     return _is_unspoken(error, "08") or _state(error) in _ENDED
@@ -300,12 +302,12 @@ def _canceled(error: DBAPIError) -> bool:
 
 
 def _state(error: DBAPIError) -> str | None:
-    """SQLSTATE of PostgreSQL; None where the server said none."""
+    """Returns PostgreSQL's SQLSTATE; None if the server sent none."""
     return getattr(error.orig, "sqlstate", None)
 
 
 def _of_others(error: IntegrityError) -> bool:
-    """Whether other rows are in the way; else it is the row itself, which is the same the next time."""
+    """Whether other rows conflict with this one. Otherwise the row itself is invalid, and a retry would not help."""
     if isinstance(error.orig, sqlite3.IntegrityError):
         return error.orig.sqlite_errorcode in _OTHER_ROWS_SQLITE
     return _state(error) in _OTHER_ROWS
@@ -320,8 +322,9 @@ def _unreachable(error: DBAPIError) -> bool:
 
 
 def _is_unspoken(error: DBAPIError, *classes: str) -> bool:
-    """Whether the connection failed before the server spoke, or it spoke of these: 08: connection, 53: resources, 57:
-    operator intervention.
+    """Whether the connection failed before the server answered, or the server answered with one of `classes`.
+
+    Classes of SQLSTATE: 08 connection, 53 resources, 57 operator intervention.
     """
     state = _state(error)
     return state is None or state[:2] in classes
@@ -335,18 +338,18 @@ def _postgresql_engine(url: URL, *, serving: bool) -> Engine:
     settings: dict[str, int | str] = {
         "lock_timeout": _ms(WAIT_S),
         "idle_in_transaction_session_timeout": 6 * _ms(WAIT_S),
-        "jit": "off",  # it takes longer to compile what looks at all GPUs than to carry it out
+        "jit": "off",  # compiling a query over all GPUs takes longer than running it
     }
     if serving:
         settings |= {"lock_timeout": _ms(LOCK_S), "statement_timeout": _ms(STATEMENT_S)}
     engine = create_engine(
         url.set(drivername="postgresql+psycopg"),
-        # An exception that is logged shows no parameters: they may be anybody's.
+        # A logged exception shows no parameters, because they may contain secrets or data of tenants.
         hide_parameters=True,
         pool_size=CONNECTIONS,
         max_overflow=0,
         pool_timeout=WAIT_S,
-        # What was used last is used next: the server has its statements prepared, and its caches are warm.
+        # The connection used last is used next: the server has its statements prepared and its caches are warm.
         pool_use_lifo=True,
         connect_args={
             "connect_timeout": int(WAIT_S),
@@ -358,7 +361,7 @@ def _postgresql_engine(url: URL, *, serving: bool) -> Engine:
 
 
 def _set(engine: Engine, settings: Mapping[str, int | str]) -> None:
-    """Holds for each session. Not as options of its start: poolers refuse those, or lose them and say nothing."""
+    """Sets these for each session. They are not start options, which poolers reject or silently drop."""
     chosen = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
 
     @event.listens_for(engine, "connect")
@@ -368,7 +371,7 @@ def _set(engine: Engine, settings: Mapping[str, int | str]) -> None:
 
 
 def _ask_the_rested(engine: Engine) -> None:
-    """As `pool_pre_ping`, which asks every time: a round trip for each transaction."""
+    """Checks connections that were idle. `pool_pre_ping` would cost every transaction a round trip."""
 
     @event.listens_for(engine, "checkin")
     def rest(_connection: Any, record: ConnectionPoolEntry) -> None:
@@ -391,7 +394,7 @@ def _sqlite_engine(url: URL, *, serving: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
-        # The driver would begin transactions by itself, late and never IMMEDIATE.
+        # The driver would otherwise begin transactions itself, late and never IMMEDIATE.
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
         _use_wal(connection)
@@ -414,7 +417,7 @@ def _sqlite_engine(url: URL, *, serving: bool) -> Engine:
 
 
 def _watch_file(engine: Engine, watched: DatabaseFile) -> None:
-    """Has the file know of connections, of which none is made to another file."""
+    """Reports connections to `watched`, and prevents connections to a file that has replaced it."""
 
     @event.listens_for(engine, "do_connect")
     def require(*_: object) -> None:
@@ -431,9 +434,9 @@ def _watch_file(engine: Engine, watched: DatabaseFile) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Turns the write-ahead log on, which only the first to open a new file finds off.
+    """Turns on the write-ahead log, which is off only in a new file.
 
-    SQLite refuses this step at once while others take it, whatever its busy timeout.
+    While another connection changes the mode, SQLite fails at once, whatever its busy timeout.
     """
     deadline = time.monotonic() + WAIT_S
     while True:

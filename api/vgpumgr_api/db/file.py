@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the file that SQLite writes to is still the one that its name leads to.
+"""Detects that the file that SQLite writes to was removed or replaced.
 
-A file that was removed or replaced can be written to as long as it is open, and nobody ever reads that. The same holds
-for the log and the index beside it, which are there as long as a connection is.
+A removed or replaced file can still be written to while it is open, but what is written is never read. The same holds
+for the write-ahead log and its index beside it, which exist as long as a connection does.
 """
 
 import os
@@ -18,7 +18,7 @@ _Identity = tuple[int, int] | None
 
 
 class DatabaseFile:
-    """The file of one pool of connections, compared with what it was when they were made. Threads may share it."""
+    """The file of one connection pool, compared with its identity when they connected. Threads may share it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class DatabaseFile:
         self._seen: dict[str, _Identity] = {}
 
     def opened(self) -> None:
-        """A connection was made, and has read."""
+        """Records a new connection, which has read the file."""
         main, real = str(self.path), os.path.realpath(self.path)
         with self._guard:
             self._connections += 1
@@ -36,17 +36,17 @@ class DatabaseFile:
                 self._seen |= {real + each: _identity(real + each) for each in BESIDE}
 
     def closing(self) -> None:
-        """A connection ends. With the last one SQLite removes what is beside the file."""
+        """Records the end of a connection. SQLite removes the log and the index with the last one."""
         with self._guard:
             self._connections -= 1
             if self._connections == 0:
                 self._seen = {name: seen for name, seen in self._seen.items() if name == str(self.path)}
 
     def fault(self) -> str | None:
-        """Returns what is wrong, None if all is as it was. Costs microseconds."""
+        """Returns what is wrong, or None if the files are unchanged. Costs microseconds."""
         for name, seen in tuple(self._seen.items()):
             found = _identity(name)
-            if seen is None:  # a new database gets its log when it is first written to
+            if seen is None:  # a new database has no log before the first write
                 self._found(name, found)
             elif found != seen:
                 return f"{name} was {'removed' if found is None else 'replaced'} while the API has it open"
@@ -59,7 +59,7 @@ class DatabaseFile:
 
 
 def of_url(url: URL) -> DatabaseFile | None:
-    """None for a database in memory."""
+    """Returns the file of a URL, None for a database in memory."""
     name = url.database or ""
     if name in ("", ":memory:") or name.startswith("file:"):
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of labels: what operators say of hosts and GPUs, and claims select by."""
+"""The tables of labels, which operators attach to hosts and GPUs and claims select by."""
 
 from uuid import UUID
 
@@ -10,7 +10,7 @@ from vgpumgr_api.db.models import Base
 
 
 class HostLabel(Base):
-    """A label of a host, and of each of its GPUs that has no label of that key itself."""
+    """A label of a host. It also applies to each of the host's GPUs without a label of the same key."""
 
     __tablename__ = "host_labels"
 
@@ -20,7 +20,7 @@ class HostLabel(Base):
 
 
 class GpuLabel(Base):
-    """A GPU's own label."""
+    """A label of one GPU."""
 
     __tablename__ = "gpu_labels"
 

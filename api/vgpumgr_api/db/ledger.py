@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of the usage ledger. Names and ids, no references: what was used outlives who used it.
+"""The tables of the usage ledger. They have names and ids, not foreign keys: the ledger outlives tenants and hosts.
 
-Triggers refuse what would change the past, see migration 0007: a closed hour, a grant's beginning, a meter's count that
-went back. An hour is the instant at which it begins.
+Triggers reject changes of the past, see migration 0007: of a closed hour, of a grant's beginning, and of a meter's
+count to a lower value. An hour is represented by the time at which it begins.
 """
 
 from datetime import datetime
@@ -19,9 +19,9 @@ _OPEN = text("(ended_at IS NULL)")
 
 
 class Grant(Base):
-    """The life of a claim on one GPU. `deleted_at`: when its owner gave it up; `ended_at`: when it took no more room.
+    """The life of a claim on one GPU. `deleted_at`: when its owner deleted it; `ended_at`: when its capacity was freed.
 
-    A claim that moves has several, one after the other.
+    A claim that moves has several grants, one after the other.
     """
 
     __tablename__ = "grants"
@@ -53,11 +53,11 @@ class Grant(Base):
 
 
 class Meter(Base):
-    """A meter of a host, locked while what it counted is booked. `revision`: up to where that was done.
+    """A meter of a host, locked while its counts are booked. `revision`: the meter's last revision that was booked.
 
-    `complete_hour`: of what it told as that was last all it had, the earliest hour by its own clock, but none to come;
-    what it tells later is of hours from about then on. `left_out_at`: when it was last said that something it told is
-    left out of the ledger.
+    `complete_hour`: the earliest hour, by the meter's clock but never in the future, of its last complete list of
+    readings; later readings are of hours from about then on. `left_out_at`: when it was last reported that a reading of
+    this meter is missing from the ledger.
     """
 
     __tablename__ = "meters"
@@ -72,7 +72,7 @@ class Meter(Base):
 
 
 class MeterCount(Base):
-    """What a meter has counted in an hour by its own clock; what is more than this was not booked yet."""
+    """The booked count of a meter in an hour by its own clock. A higher reading has not been booked in full yet."""
 
     __tablename__ = "meter_counts"
 
@@ -88,12 +88,12 @@ class MeterCount(Base):
 
 
 class LedgerEntry(Base):
-    """What a tenant used of a GPU in `hour`. `booked`: the same, or of a correction the later hour it was booked in."""
+    """A tenant's use of a GPU in `hour`. `booked`: the same hour, or the later hour that booked a correction."""
 
     __tablename__ = "usage_ledger"
     __table_args__ = (
         CheckConstraint("booked >= hour", name="booked"),
-        # The upper bound is for SQLite, which goes on in floating point where a sum does not fit.
+        # The upper bound is for SQLite, which continues in floating point when a sum overflows.
         *(
             CheckConstraint(f"{name} BETWEEN {least} AND {COUNT_MAX}", name=name)
             for name, least in (
@@ -122,7 +122,7 @@ class LedgerEntry(Base):
 
 
 class Unbooked(Base):
-    """What a meter says of an hour and the ledger does not have, or not all of it. See usage.unbooked."""
+    """Readings of an hour that are missing from the ledger, in whole or in part. See usage.unbooked."""
 
     __tablename__ = "usage_unbooked"
     __table_args__ = (
@@ -143,9 +143,9 @@ class Unbooked(Base):
 
 
 class Books(Base):
-    """The one row that says how far the ledger is closed and from when on it is kept. Both only grow.
+    """The one row that records up to when the ledger is closed and since when it is kept. Both times only grow.
 
-    Made with the first entry; until then nothing is closed.
+    It is created with the first entry; until then no hour is closed.
     """
 
     __tablename__ = "usage_books"

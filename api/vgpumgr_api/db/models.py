@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables that hold what was decided: owners, quotas, profiles, hosts, GPUs and claims.
+"""The tables of what was decided: owners, quotas, profiles, hosts, GPUs and claims.
 
-What hosts report is apart, in `observations`, with one exception: a GPU's inventory stands beside what claims use
-of it, so that the database itself can refuse to grant more than there is.
+What hosts report is stored separately, in `observations`, with one exception: a GPU's inventory is stored beside the
+use by claims, so that a constraint of the database can prevent overcommitment.
 
-Rows are locked in this order: host's report, account's quota, project's quota, tenant, GPU, slice, its progress, what
-is held, host, operation; within a kind by id.
+Rows are locked in this order: host's report, account's quota, project's quota, tenant, GPU, slice, its progress,
+reserved place, host, operation. Rows of one kind are locked by id.
 """
 
 from datetime import datetime
@@ -19,7 +19,7 @@ from vgpumgr_api.db.types import Instant
 
 
 class Base(DeclarativeBase):
-    """Constraints have names, so that migrations can name them."""
+    """The base of all models. It names the constraints, so that migrations can refer to them."""
 
     metadata = MetaData(
         naming_convention={
@@ -34,7 +34,7 @@ class Base(DeclarativeBase):
 
 
 class Installation(Base):
-    """The one row that names this database. `epoch`: new after a restore, so that hosts obey no old tombstone."""
+    """The one row that identifies this database. A restore changes `epoch`, so that hosts ignore old tombstones."""
 
     __tablename__ = "installation"
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
@@ -48,10 +48,10 @@ _EXTERNAL_ID_GIVEN = text("external_id IS NOT NULL")
 
 
 class Tenant(Base):
-    """An account, or with `account_id` a project of it. `external_id`: what another system calls it.
+    """An account, or, with `account_id`, a project of that account. `external_id`: its id in another system.
 
-    The index of that is partial because PostgreSQL then does not take the column for a key: a change of it does not
-    wait for claims of the tenant, whose slices refer to its row, and no claim waits for the change.
+    The unique index on `external_id` is partial, so PostgreSQL does not treat the column as a key. Therefore a change
+    of it does not block claims of the tenant, whose slices refer to this row, and claims do not block the change.
     """
 
     __tablename__ = "tenants"
@@ -76,12 +76,12 @@ class Tenant(Base):
 
 
 class Quota(Base):
-    """What a tenant may use and uses; an account's use includes its projects'.
+    """A tenant's limits and its use; an account's use includes that of its projects.
 
-    Use may exceed a limit after a cut, so no constraint compares the two: a claim does, in its UPDATE. `mode`, `band`:
-    the only one that it may claim, None for any. `timeslice_min_us` and `timeslice_max_us` bound its projects'
-    timeslices, too. `scaled_used`: the `share_used` that hosts were told shares for, if that was more than the limit;
-    see `scaling`.
+    Use may exceed a limit that was lowered, so no constraint compares them; the UPDATE of a claim does. `mode`, `band`:
+    the only one that the tenant may claim, None for any. `timeslice_min_us` and `timeslice_max_us` also bound the
+    timeslices of its projects. `scaled_used`: the `share_used` from which the hosts' shares were last computed, if that
+    exceeded the limit; see `scaling`.
     """
 
     __tablename__ = "quotas"
@@ -112,7 +112,7 @@ class Quota(Base):
 
 
 class QuotaProfile(Base):
-    """A profile that a tenant may claim if its quota is `profiles_limited`; it may then claim no other."""
+    """A profile that a tenant may claim if its quota is `profiles_limited`. It may then claim only these profiles."""
 
     __tablename__ = "quota_profiles"
 
@@ -123,7 +123,7 @@ class QuotaProfile(Base):
 
 
 class Profile(Base):
-    """A class of slice. Rows are never changed. `policy`: of the GPUs that may take it, None for best_effort."""
+    """A class of slice. Rows never change. `policy`: that of the GPUs that accept it; None means best_effort."""
 
     __tablename__ = "profiles"
     __table_args__ = (
@@ -152,11 +152,11 @@ class Profile(Base):
 
 
 class Host(Base):
-    """A machine. `generation`: of what operators set; `desired_generation`: of what its agent shall do.
+    """A machine. `generation` counts operators' changes, `desired_generation` changes of its agent's desired state.
 
-    `cordoned_for`: why it takes no claims, 'draining' or 'maintenance', if that has a reason.
-    `enroll_hash`: of a one-time token that was not used yet. `fenced_at`: declared dead, and not enrolled since; it
-    then has no credential, no slices but lost ones and no GPU that is present.
+    `cordoned_for`: the reason why it takes no claims, 'draining' or 'maintenance', if there is one. `enroll_hash`: the
+    hash of a one-time token that was not used yet. `fenced_at`: when it was declared dead, if it has not enrolled
+    since; it then has no credential, only lost slices, and no present GPU.
     """
 
     __tablename__ = "hosts"
@@ -183,16 +183,17 @@ class Host(Base):
 
 
 class Gpu(Base):
-    """An accelerator: its inventory as reported, and `*_used` by claims. Only claims and their end change the latter.
+    """An accelerator: its reported inventory, and in `*_used` its use by claims. Only claims and their end change use.
 
-    `mem_bytes` is never less than what claims use, whatever a host reports. `share_used` counts what slices are sure
-    of: a strict slice's share whole, a fair one's divided by `fair_ratio_permille`. `generation`: of what operators
-    set. `reserved_permille`: what latency slices count of the time that the host's kernel can reserve; its limit is
-    never less, whatever a host reports. `reported_*`: what it last said of both, None if nothing since the column was
-    added. `schedulable` is a hint: some claim could have had a place there lately.
+    `mem_bytes` is never less than the use by claims, whatever a host reports. `share_used` sums the assured shares of
+    slices: a strict slice's full share, a fair slice's share divided by `fair_ratio_permille`. `generation` counts
+    operators' changes. `reserved_permille`: the sum of the latency slices' reservations of the host kernel's time; its
+    limit is never less than it, whatever a host reports. `reported_*`: the last reported values of the memory and of
+    that limit, None if none was reported since the column was added. `schedulable` is a hint that some claim could have
+    been placed there lately.
 
-    `uuid`, `serial` and `pci_ids` tell it from others, empty where its host has not said them. `address`: where it was
-    last, or where no card is if another has that place.
+    `uuid`, `serial` and `pci_ids` identify the card; they are empty if its host has not reported them. `address`: the
+    PCI address where it was last, or an address without a card if another card has taken that place.
     """
 
     __tablename__ = "gpus"
@@ -204,9 +205,9 @@ class Gpu(Base):
         CheckConstraint("policy IN ('best_effort', 'equal_share', 'fixed_share')", name="policy"),
         CheckConstraint("places >= 0", name="places"),
         CheckConstraint("reserved_permille >= 0 AND reserved_permille <= reserve_limit_permille", name="reserved"),
-        # Placement walks from the fullest to the emptiest, of memory by how little is left.
+        # Placement walks from the fullest to the emptiest GPU; memory is ordered by how little is left.
         Index("ix_gpus_fullest", "schedulable", "policy", "share_used", text("(mem_used - mem_bytes)"), "id"),
-        # How far that walk has to begin from full.
+        # Finds the largest ratio, which determines the used share at which that walk begins.
         Index(
             "ix_gpus_over_committed",
             "fair_ratio_permille",
@@ -255,13 +256,15 @@ class GpuType(Base):
 class Slice(Base):
     """A claim. `type_mem_bytes` counts on the GPU, `mem_bytes` in quotas.
 
-    A releasing or lost slice is a tombstone: `tombstone_generation` is the host's desired generation that first carried
-    it. A lost one counts on its GPU and no longer in quotas. `fair_ratio_permille`: its GPU's when it was claimed,
-    which says what it counts there; no strict slice is ever counted as less than its share. `reserved_permille`: what
-    it counts of its GPU's. Of `workload` process it has no mdev type, and counts what it claims of memory.
+    A releasing or lost slice is a tombstone; `tombstone_generation` is the host's desired generation that first
+    contained the tombstone. A lost slice counts on its GPU and no longer in quotas. `fair_ratio_permille`: the GPU's
+    ratio at the time of the claim, which determines how much the slice counts there; a strict slice always counts its
+    full share. `reserved_permille`: how much it counts of the GPU's reservations. A slice with `workload` process has
+    no mdev type, and counts the memory that it claims.
 
-    `moved_from`: the slice, of the host `moved_from_host_id`, that this one replaces. While it is `moving` no VM may
-    start with it, because that host has not confirmed that none does with the other. A slice that was moved is lost.
+    `moved_from`: the slice, on the host `moved_from_host_id`, that this one replaces. While it is `moving` no VM may
+    start with it, because that host has not confirmed that no VM starts with the old slice. A slice that was moved away
+    is lost.
     """
 
     __tablename__ = "slices"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables that hold what hosts reported last. Nothing here ends a claim, and losing it loses no claim."""
+"""The tables of what hosts reported last. Nothing here ends a claim, and losing these tables loses no claim."""
 
 from datetime import datetime
 from typing import Any
@@ -12,13 +12,13 @@ from vgpumgr_api.db.models import Base
 
 
 class HostReport(Base):
-    """One row per host, made when it enrols and locked while a report is taken in.
+    """One row per host, created when it enrols and locked while a report is processed.
 
-    (`boot_id`, `agent_epoch`, `seq`) orders reports; `seq` is -1 before the first. `unknown_slices`: devices that are
-    no claim on this host, and what else it may start a VM with; they take room that nobody counted, so that it takes no
-    claims meanwhile. `lost_at`: when it was found to have been silent for too long, until it is heard of again.
-    `spent_until`: see `events.allowance`. `other_*`: of a boot that is not the recorded one and was heard of since,
-    `second_boot_at`: since when that is live as well; see `fleet.boots`.
+    (`boot_id`, `agent_epoch`, `seq`) orders reports; `seq` is -1 before the first report. `unknown_slices`: devices
+    that are no claim on this host, and other resources with which it may start a VM. They use capacity that is not
+    counted, so the host takes no claims while there are any. `lost_at`: when the host was found silent for too long,
+    until it reports again. `spent_until`: see `events.allowance`. `other_*`: the last report of another boot than the
+    recorded one. `second_boot_at`: since when that boot has been live at the same time; see `fleet.boots`.
     """
 
     __tablename__ = "host_reports"
@@ -43,7 +43,7 @@ class HostReport(Base):
 
 
 class SliceObservation(Base):
-    """A device, or that there is none, as its host reported it."""
+    """A slice's device, or its absence, as the host reported it."""
 
     __tablename__ = "slice_observations"
 

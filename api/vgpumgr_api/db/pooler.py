@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a connection to PostgreSQL keeps its server process, or a pooler lends it another one for each transaction.
+"""Checks that a connection to PostgreSQL keeps its server process and is not multiplexed by a transaction pooler.
 
-Settings of the session and prepared statements belong to the server's process. Whoever gets another process has
-neither, or those of somebody else. PgBouncer does so with `pool_mode = transaction`; with `statement` it
-refuses transactions.
+Session settings and prepared statements belong to the server process. A connection that is switched to another process
+has none of them, or those of another client. PgBouncer switches processes with `pool_mode = transaction`; with
+`statement` it rejects transactions.
 """
 
 from sqlalchemy import Engine, text
@@ -19,18 +19,18 @@ _PROCESS = text("SELECT pg_backend_pid()")
 
 
 class PoolerError(Exception):
-    """The pooler is of no use; the message says what to do."""
+    """The pooler cannot be used. The message says what to do."""
 
 
 def require_own_process(engine: Engine) -> None:
-    """Raises PoolerError where two connections share a process. Costs one statement where there is no pooler."""
+    """Raises PoolerError if two connections share a server process. Costs one statement if there is no pooler."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         driver = connection.connection.driver_connection
         announced = None if driver is None else driver.info.backend_pid
         if connection.scalar(_PROCESS) == announced:
             return
         for _ in range(ATTEMPTS):
-            # A pooler that lends processes has this one to spare now, and keeps what the other one gets from it.
+            # A transaction pooler now has this process idle, and hands it to the other connection for its transaction.
             before = connection.scalar(_PROCESS)
             with engine.connect() as other, other.begin():
                 others = other.scalar(_PROCESS)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of what goes on by itself: how far slices have come, operations, and since when the API has been alive.
+"""The tables of slices' progress, of operations, and of the time since when the API has been alive.
 
-Losing a row of `slice_progress` loses no claim: what has none is as its claim says.
+Losing a row of `slice_progress` loses no claim: a slice without a row is in the state of its claim.
 """
 
 from datetime import datetime
@@ -15,10 +15,10 @@ from vgpumgr_api.db.models import Base
 
 
 class SliceProgress(Base):
-    """How far a slice has come, by its claim, its host's word and the clock. Locked after its slice.
+    """The progress of a slice, determined by its claim, its host's reports and deadlines. Locked after its slice.
 
-    `since`: when it came there. `timed`: whether it may stay so for a limited time only. `reason`, `detail`: why it
-    failed or is orphaned.
+    `since`: when it reached this state. `timed`: whether a deadline applies. `reason`, `detail`: why it failed or is
+    orphaned.
     """
 
     __tablename__ = "slice_progress"
@@ -40,10 +40,10 @@ class SliceProgress(Base):
 
 
 class Operation(Base):
-    """Work that outlives a request. Locked after what it is about; of one kind one at a time on one target.
+    """Work that outlives a request. Locked after its target. A target has at most one running operation of each kind.
 
-    `notes`: what its kind keeps for itself. `look_at`: when to look how far it is. The target is not referenced, so
-    that an operation outlives it.
+    `notes`: private data of its kind. `look_at`: when to check its progress next. `target_id` is no foreign key, so
+    that an operation outlives its target.
     """
 
     __tablename__ = "operations"
@@ -81,7 +81,7 @@ class Operation(Base):
 
 
 class Liveness(Base):
-    """One row. Some replica was alive at `at`, and since `since` without a gap that hosts would notice."""
+    """One row: some replica was alive at `at`, and there was no gap since `since` that hosts would notice."""
 
     __tablename__ = "liveness"
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)

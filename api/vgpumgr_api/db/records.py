@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables beside the resources: credentials, what happened, who did it, and answers kept for repeated requests."""
+"""The tables beside the resources: credentials, events, the audit, and answers kept for repeated requests."""
 
 from datetime import datetime
 from typing import Any
@@ -13,9 +13,9 @@ from vgpumgr_api.db.types import RowNumber
 
 
 class Token(Base):
-    """A credential; `secret_hash` is the SHA-256 of the secret, which is random and needs no salt.
+    """A credential. `secret_hash` is the SHA-256 of the secret, which is random and needs no salt.
 
-    `scopes`: what it is good for, of what its role may do; None: all of that.
+    `scopes`: the part of its role's permissions that it has; None: all of them.
     """
 
     __tablename__ = "tokens"
@@ -40,9 +40,9 @@ class Token(Base):
 
 
 class FormerSecret(Base):
-    """A credential that a host had, known so as to say why it is void: the host was `fenced` while it had it, or after.
+    """A former credential of a host, kept to explain why it is void. `fenced`: the host was fenced then or later.
 
-    Outlives a host that was fenced, since its machine may come back.
+    The row outlives a fenced host, because its machine may come back.
     """
 
     __tablename__ = "former_secrets"
@@ -54,7 +54,7 @@ class FormerSecret(Base):
 
 
 class IdempotencyKey(Base):
-    """A request that was made, and its answer. `scope`: who made it. `answer` is set before the commit."""
+    """A request and its answer. `scope`: the actor that made it. `answer` is set before the commit."""
 
     __tablename__ = "idempotency_keys"
 
@@ -66,9 +66,9 @@ class IdempotencyKey(Base):
 
 
 class Event(Base):
-    """Something that happened, written with it. `seq` is given when the first reader after the commit comes.
+    """An event, written in the transaction that caused it. The first reader after the commit assigns `seq`.
 
-    Tenants are not referenced, so that what happened to one outlives it.
+    Tenants are not foreign keys, so that their events outlive them.
     """
 
     __tablename__ = "events"
@@ -92,10 +92,11 @@ class Event(Base):
 
 
 class AuditEntry(Base):
-    """Who did what, written in the transaction that did it. Triggers of the database refuse to change or delete a row.
+    """An entry of the audit, written in the transaction of the action. Triggers reject changes and deletions of rows.
 
     `credential`: the id of the token that was shown. `source`: the address that the request came from. `generation`:
-    what the object got by it. Names, not references, so that an entry outlives what it is about.
+    the object's generation after the action. The entry contains names, not foreign keys, so that it outlives its
+    object.
     """
 
     __tablename__ = "audit"

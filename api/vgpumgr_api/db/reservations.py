@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of capacity that is held for claims to come. Locked after slices, and never before a quota or a GPU."""
+"""The tables of capacity reserved for future claims. Locked after slices, and never before a quota or a GPU."""
 
 from datetime import datetime
 from uuid import UUID
@@ -11,10 +11,10 @@ from vgpumgr_api.db.models import Base
 
 
 class Reservation(Base):
-    """Places for slices of one profile, until `expires_at`. From then on no claim gets one, whoever is left to see it.
+    """Places for slices of one profile until `expires_at`. After that no claim gets one, even while the row remains.
 
-    `places`: how many it began with; those that are left are rows of `Hold`. `affinity` and `anti_affinity`: of the
-    slices that take them, and until then of the places.
+    `places`: the initial number; the remaining places are rows of `Hold`. `affinity` and `anti_affinity` apply to the
+    places, and later to the slices that take them.
     """
 
     __tablename__ = "reservations"
@@ -43,7 +43,7 @@ class Reservation(Base):
 
 
 class Hold(Base):
-    """A place: counts in quotas and on its GPU as the slice would that takes it."""
+    """A reserved place. It counts in quotas and on its GPU like the slice that will take it."""
 
     __tablename__ = "holds"
     __table_args__ = (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tables a database has, and bringing it up to date.
+"""Which tables a database has, and their migration.
 
-Nothing is upgraded behind an operator's back: the service refuses to start until ``vgpumgr-api migrate`` was run.
+Nothing is migrated without an operator: the service refuses to start until ``vgpumgr-api migrate`` was run.
 """
 
 import random
@@ -18,7 +18,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-# Their tables belong to Base.metadata.
+# imported to register their tables in Base.metadata
 from vgpumgr_api.db import labels, ledger, observations, progress, records, reservations, served  # noqa: F401
 from vgpumgr_api.db.database import Database, given_up, lost
 from vgpumgr_api.db.models import Base
@@ -32,7 +32,7 @@ TRIGGER_FUNCTIONS = """
 
 
 class SchemaError(Exception):
-    """The database is not the one that this program needs; the message is one line that says what to do."""
+    """The database is not the one that this program needs. The message is one line that says what to do."""
 
 
 PATIENCE_S = 3600.0
@@ -46,12 +46,12 @@ THROWN_OUT_MAX = 10
 def upgrade(
     database: Database, *, make: bool = True, after: Callable[[Connection, str, str], None] | None = None
 ) -> None:
-    """Runs what is missing, in one transaction. Of several that come at once one does so; the others wait for it and
-    find nothing left to do.
+    """Runs the missing migration steps, in one transaction.
 
-    Whoever else is at work on older tables is thrown out, and a process of before comes in no more; see `served`.
-    Without `make` a database without tables is refused. `after` is told, in that transaction, from which step to which
-    an existing database was brought.
+    If several processes upgrade at once, one does so; the others wait for it and find nothing left to do. Connections
+    of other processes are ended, and a process of the older version cannot connect again; see `served`. Without `make`,
+    a database without tables is refused. `after` is called in the transaction with the step before and after, if an
+    existing database was migrated.
     """
     deadline = time.monotonic() + PATIENCE_S
     thrown_out = 0
@@ -60,7 +60,7 @@ def upgrade(
         try:
             return _upgrade(database, make=make, after=after)
         except DBAPIError as error:
-            # One that came first has thrown us out, or keeps us waiting.
+            # Another process that migrates has ended our connection, or holds a lock.
             thrown_out += lost(error)
             if time.monotonic() >= deadline or thrown_out > THROWN_OUT_MAX:
                 raise
@@ -84,8 +84,8 @@ def _upgrade(database: Database, *, make: bool, after: Callable[[Connection, str
 
 
 def lock(connection: Connection) -> None:
-    """Keeps everybody else from changing the schema until the end of the transaction, and from a backup."""
-    # SQLite: BEGIN IMMEDIATE has locked the file already.
+    """Prevents other schema changes and backups until the end of the transaction."""
+    # On SQLite, BEGIN IMMEDIATE has locked the file already.
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": UPGRADE_LOCK})
 
@@ -98,20 +98,20 @@ def _stand_alone(connection: Connection) -> None:
 
 
 def hold_still(connection: Connection) -> None:
-    """Keeps everybody from changing the schema until the end of the transaction, which only reads."""
+    """Prevents schema changes until the end of the transaction, which only reads."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": UPGRADE_LOCK})
 
 
 def upgrade_to(connection: Connection, revision: str) -> None:
-    """Runs what is missing up to `revision`, in the caller's transaction."""
+    """Runs the missing steps up to `revision`, in the caller's transaction."""
     run_steps(connection, lambda scripts, at: scripts._upgrade_revs(revision, at))
 
 
 def run_steps(connection: Connection, steps: Callable[[ScriptDirectory, Any], Any]) -> None:
-    """Runs those that `steps` chooses for a database that is at a given step, in the caller's transaction.
+    """Runs the steps that `steps` chooses for the database's current step, in the caller's transaction.
 
-    As alembic's commands do, which however read all steps from their files again each time.
+    Alembic's commands do the same, but read all steps from their files each time.
     """
     config, found = _config(), scripts()
     config.attributes["connection"] = connection
@@ -120,7 +120,7 @@ def run_steps(connection: Connection, steps: Callable[[ScriptDirectory, Any], An
 
 
 def drop(connection: Connection) -> None:
-    """Removes all tables of this program's revision with all that is in them, in the caller's transaction."""
+    """Drops all tables of this program's revision with their content, in the caller's transaction."""
     functions: list[str] = []
     if connection.dialect.name == "postgresql":
         functions = list(connection.execute(text(TRIGGER_FUNCTIONS), {"tables": list(Base.metadata.tables)}).scalars())
@@ -137,7 +137,7 @@ def require_current(database: Database) -> None:
 
 
 def require_current_at(connection: Connection) -> str:
-    """As `require_current`, in the caller's transaction; returns the step that the database is at."""
+    """Like `require_current`, in the caller's transaction. Returns the database's step."""
     found = revision_at(connection)
     if found is None:
         raise SchemaError("the database has no tables; run: vgpumgr-api init")
@@ -148,19 +148,19 @@ def require_current_at(connection: Connection) -> str:
 
 
 def revision(database: Database) -> str | None:
-    """Returns the last step that was made in this database, None if it has no tables."""
+    """Returns the last step that was applied to this database, None if it has no tables."""
     with database.engine.connect() as connection:
         return revision_at(connection)
 
 
 def revision_at(connection: Connection) -> str | None:
-    """As `revision`, in the caller's transaction."""
+    """Like `revision`, in the caller's transaction."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
 @cache
 def scripts() -> ScriptDirectory:
-    """The steps that this program knows."""
+    """Returns the steps that this program knows."""
     return ScriptDirectory.from_config(_config())
 
 
@@ -171,7 +171,7 @@ def newest() -> str | None:
 
 
 def differences(database: Database) -> list[object]:
-    """Returns how the tables differ from the models; nothing, or a migration is missing."""
+    """Returns the differences between the tables and the models. Any difference means that a migration is missing."""
     from alembic.autogenerate import compare_metadata
 
     with database.engine.connect() as connection:
@@ -180,7 +180,7 @@ def differences(database: Database) -> list[object]:
 
 
 def is_known(revision: str) -> bool:
-    """Whether this program can bring a database that is at `revision` up to date."""
+    """Whether this program can migrate a database that is at `revision`."""
     return any(script.revision == revision for script in scripts().walk_revisions())
 
 

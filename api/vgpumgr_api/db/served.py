@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process serves the tables that it knows and no others, also when a migration changes them while it runs.
+"""A process serves only the tables that it knows, even if they are migrated while it runs.
 
-On PostgreSQL whoever migrates first ends the connections of everybody else, and keeps new ones waiting; those who then
-come in ask at which step the database is. So it costs a transaction nothing. SQLite is asked in each.
+On PostgreSQL, a migration ends all other connections first and keeps new ones waiting. A new connection checks the
+database's step, so transactions need no check. On SQLite each transaction checks the step.
 """
 
 from typing import Any
@@ -15,8 +15,8 @@ from vgpumgr_api.errors import Refusal
 STEP = "SELECT version_num FROM alembic_version"
 END_MS = 5000
 
-# Those who wait to migrate, too, would find nothing left to do: they may stay. Who is just coming in will wait, too,
-# before it is at work.
+# Other processes waiting to migrate may stay, because they will find nothing left to do. A connection that is just
+# starting may stay, too, because it will wait before it does any work.
 END_OTHERS = """
     SELECT pid, pg_terminate_backend(pid, :patience_ms) FROM pg_stat_activity a
     WHERE datname = current_database() AND usename = current_user AND backend_type = 'client backend'
@@ -31,11 +31,11 @@ STILL_THERE = "SELECT pid FROM pg_stat_activity WHERE pid = ANY(:pids) ORDER BY 
 
 
 class StillThereError(Exception):
-    """Somebody's connection did not end."""
+    """The connection of another process did not end."""
 
 
 def only_at(engine: Engine, step: str) -> None:
-    """Refuses every connection, or transaction on SQLite, to a database that is at another step."""
+    """Refuses every connection, or on SQLite every transaction, to a database that is at another step."""
     if engine.dialect.name == "sqlite":
 
         @event.listens_for(engine, "begin")
@@ -57,17 +57,18 @@ def only_at(engine: Engine, step: str) -> None:
 
 
 def end_others(connection: Connection, lock: int) -> None:
-    """Lets nobody else be at work until the end of this transaction, which changes tables. `lock`: who waits for that
-    advisory lock does no harm.
+    """Ends all other connections and keeps new ones waiting until the end of this transaction, which changes tables.
+
+    `lock`: an advisory lock; connections that wait for it are left alone.
     """
-    if connection.dialect.name != "postgresql":  # BEGIN IMMEDIATE has seen to it
+    if connection.dialect.name != "postgresql":  # BEGIN IMMEDIATE excludes other writers
         return
     connection.execute(text("LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"))
     ended = connection.execute(
         text(END_OTHERS), {"patience_ms": END_MS, "high": lock >> 32, "low": lock & 0xFFFFFFFF}
     ).all()
     left = [pid for pid, gone in ended if not gone]
-    if left:  # or it ended by itself before it was its turn
+    if left:  # or the process ended by itself before its turn
         connection.execute(text("SELECT pg_stat_clear_snapshot()"))
         left = list(connection.scalars(text(STILL_THERE), {"pids": left}))
     if left:

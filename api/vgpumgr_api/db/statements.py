@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changing rows without loading them, and what both engines know but SQLAlchemy spells once per engine."""
+"""Changes of rows without loading them, and features of both engines that SQLAlchemy spells differently."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,18 +36,18 @@ _PLAIN = re.compile(r"[a-z_]*")
 
 
 def change(session: Session, statement: Executable) -> int:
-    """Runs an UPDATE or DELETE and returns how many rows it met. Objects already loaded do not notice."""
+    """Runs an UPDATE or DELETE and returns the number of affected rows. Objects already loaded are not updated."""
     result = session.execute(statement, execution_options={"synchronize_session": False})
     return cast("CursorResult[Any]", result).rowcount
 
 
 def larger_of(session: Session) -> Callable[..., Function[Any]]:
-    """Returns what makes the larger of two values, neither of which is NULL."""
+    """Returns the SQL function for the larger of two values, neither of which may be NULL."""
     return func.greatest if is_postgresql(session) else func.max
 
 
 def insert(session: Session, model: type[Base], values: Mapping[str, Any]) -> None:
-    """Inserts a row at once and loads nothing: cheaper than an object, for rows that every change writes."""
+    """Inserts a row at once without an object: cheaper, for rows that every change writes."""
     session.connection().execute(_insert(model), values)
 
 
@@ -59,9 +59,10 @@ def insert_unless_there(
     outdated: ColumnElement[bool],
     parameters: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Inserts a row; returns False if its key is taken, unless by a row that is `outdated`, which it then replaces.
+    """Inserts a row. Returns False if its key is taken by a row that is not `outdated`; an outdated row is replaced.
 
-    Waits for a transaction that is about to take the key. `outdated` is a constant of its module; `parameters`: of it.
+    Waits for a transaction that is inserting the same key. `outdated` is a module-level constant, because statements
+    are cached by it; `parameters` are its parameters.
     """
     statement = _insert_unless_there(table, tuple(values), outdated, postgres=is_postgresql(session))
     return (
@@ -70,7 +71,7 @@ def insert_unless_there(
 
 
 def upsert(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Inserts `rows`, or replaces what the rows with their primary keys hold. All have the same columns."""
+    """Inserts `rows`, or replaces the rows with the same primary keys. All rows have the same columns."""
     if not rows:
         return
     primary = [column.name for column in table.__table__.primary_key]
@@ -84,8 +85,9 @@ def upsert(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]
 
 
 def among(session: Session, column: ColumnElement[UUID], values: Iterable[UUID]) -> ColumnElement[bool]:
-    """Whether a column has one of many values: on PostgreSQL in the same words however many, so that it need not plan
-    the statement anew.
+    """Returns the condition that a column has one of many values.
+
+    On PostgreSQL its text does not depend on the number of values, so that the statement is not planned again.
     """
     several = list(values)
     if is_postgresql(session):
@@ -97,11 +99,11 @@ E = TypeVar("E", bound=ClauseElement)
 
 
 def spelled_out(statement: E) -> E:
-    """Returns the same with its constants in its text, for statements that run often.
+    """Returns the statement with its constants in its text, for statements that run often.
 
-    PostgreSQL plans such a statement once for each connection, since the plan for unknown parameters costs no more than
-    one for these. With constants as parameters it finds neither partial indexes for them nor how little a LIMIT takes,
-    and plans each time anew.
+    PostgreSQL plans such a statement once for each connection, because the generic plan costs no more than a plan for
+    specific parameters. With the constants as parameters, the generic plan could use no partial index for them and
+    would not know how small a LIMIT is, so PostgreSQL would plan the statement each time.
     """
 
     def spell(element: Any, **_: Any) -> Any:
@@ -116,7 +118,7 @@ def spelled_out(statement: E) -> E:
 
 
 def table_of(model: type[Base]) -> Table:
-    """Returns the table of a model, whose statements are made and run without the cost of objects."""
+    """Returns the table of a model. Statements on the table avoid the cost of ORM objects."""
     return cast("Table", model.__table__)
 
 
@@ -141,14 +143,14 @@ def _insert_unless_there(
 
 
 class Together:
-    """Changes of one row each that do not depend on each other: one statement where the engine takes them as one.
+    """Independent changes of one row each, run as one statement where the engine supports that.
 
     All take their values from the same parameters.
     """
 
     def __init__(self, *changes: Insert | Update) -> None:
         self._changes = [(change, _parameters_of(change)) for change in changes]
-        # Each is carried out whether or not the SELECT looks at it; PostgreSQL's manual, "Data-Modifying Statements
+        # Each is carried out even if the SELECT does not read it; see PostgreSQL's manual, "Data-Modifying Statements
         # in WITH".
         changed = [
             change.returning(literal_column("1")).cte(f"change_{number}") for number, change in enumerate(changes)
@@ -157,7 +159,7 @@ class Together:
         self._one = select(reduce(add, counts))
 
     def run(self, session: Session, parameters: Mapping[str, Any]) -> bool:
-        """Returns whether each changed its row. If not, the caller rolls back."""
+        """Returns whether each change affected its row. If not, the caller rolls back."""
         connection = session.connection()
         if is_postgresql(session):
             done: int = connection.execute(self._one, parameters).scalar_one()
@@ -170,18 +172,18 @@ class Together:
 
 
 def filled(model: type[Base], prefix: str, columns: Iterable[str]) -> Insert:
-    """An INSERT of one row with a parameter for each of `columns`; see `prefixed`."""
+    """Returns an INSERT of one row with a parameter for each of `columns`; see `prefixed`."""
     return table_of(model).insert().values(parameters_for(model, prefix, columns))
 
 
 def parameters_for(model: type[Base], prefix: str, columns: Iterable[str]) -> dict[str, BindParameter[Any]]:
-    """A parameter for each of `columns`."""
+    """Returns a parameter for each of `columns`."""
     table = table_of(model)
     return {name: bindparam(f"{prefix}__{name}", type_=table.c[name].type) for name in columns}
 
 
 def prefixed(prefix: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as parameters, whose names do not collide with those of columns or of rows with other prefixes."""
+    """Returns a row as parameters whose names collide neither with columns nor with rows of other prefixes."""
     return {f"{prefix}__{name}": value for name, value in row.items()}
 
 
@@ -192,5 +194,5 @@ def _parameters_of(statement: Insert | Update) -> frozenset[str]:
 
 
 def is_postgresql(session: Session) -> bool:
-    """Which of the two engines this is."""
+    """Whether the engine is PostgreSQL, not SQLite."""
     return session.get_bind().dialect.name == "postgresql"

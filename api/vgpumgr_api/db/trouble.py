@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a database cannot be used though it is there: what clients are told, and what the log says of the cause.
+"""Why a reachable database cannot be used: the text for clients, and the cause for the log.
 
-Clients hear the reason and no path or name of a server; those are for the log, once for each time it begins.
+Clients get the reason, but no path or server name. Those go to the log, once each time a trouble begins.
 """
 
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger("vgpumgr_api.database")
 
 
 class Trouble(StrEnum):
-    """`unreachable` counts as busy: it may be over in a moment."""
+    """The kinds of trouble. `unreachable` is reported as busy, because it may be over in a moment."""
 
     FILE_GONE = "file_gone"
     FULL = "full"
@@ -47,39 +47,39 @@ _POSTGRESQL = {"53100": Trouble.FULL, "58030": Trouble.IO, "25006": Trouble.READ
 
 
 def trouble_of(error: DBAPIError) -> Trouble | None:
-    """Returns what is wrong with the database by an error of its driver; None if it is something else."""
+    """Returns the trouble that a driver's error indicates; None for an error of another kind."""
     if isinstance(error.orig, sqlite3.Error):
         return _SQLITE.get(getattr(error.orig, "sqlite_errorcode", 0) & 0xFF)
     return _POSTGRESQL.get(getattr(error.orig, "sqlstate", None) or "")
 
 
 def first_line(error: DBAPIError) -> str:
-    """What the driver said, in one line."""
+    """Returns the driver's message as one line."""
     said = str(error.orig).strip().splitlines()
     return said[0] if said else type(error.orig).__name__
 
 
 def unusable(trouble: Trouble) -> Refusal:
-    """What clients are told."""
+    """Returns the refusal that clients get."""
     return Refusal(Code.DATABASE_UNUSABLE, f"{SAID[trouble]}; nothing was stored")
 
 
 class Condition:
-    """How the last transaction found the database; threads share it."""
+    """The condition of the database at the last transaction, shared by threads."""
 
     def __init__(self) -> None:
         self.trouble: Trouble | None = None
         self._guard = threading.Lock()
 
     def note(self, trouble: Trouble, cause: str) -> None:
-        """Logs the cause, unless it is the trouble that there was before."""
+        """Records a trouble, and logs its cause unless the same trouble was recorded before."""
         with self._guard:
             before, self.trouble = self.trouble, trouble
         if before is not trouble:
             log.error("the database cannot be used (%s): %s", trouble.value, cause)
 
     def worked(self, *, stored: bool) -> None:
-        """A transaction was carried out. One that stored nothing says nothing about writing."""
+        """Records a successful transaction. One that stored nothing does not prove that writing works."""
         if self.trouble is None or (not stored and self.trouble in (Trouble.FULL, Trouble.IO, Trouble.READ_ONLY)):
             return
         with self._guard:

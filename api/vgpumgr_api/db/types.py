@@ -8,7 +8,7 @@ from sqlalchemy.types import TypeDecorator
 
 
 class Instant(TypeDecorator[datetime]):
-    """A moment in UTC. SQLite knows no time zones: there the zone is left out and put back."""
+    """A time in UTC. SQLite has no time zones: there the zone is removed on writing and added on reading."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -25,5 +25,5 @@ class Instant(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
 
 
-# SQLite numbers rows by itself only in a column of exactly this name.
+# SQLite assigns row numbers only to a column of exactly this type, INTEGER.
 RowNumber = BigInteger().with_variant(Integer(), "sqlite")
