@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks, and what they may reach.
+"""The actor that makes a request, and what it may reach.
 
-An operator reaches everything but the audit and the part of a host's agent; an admin the audit, too. A tenant reaches
-itself and, if it is an account, its projects; whatever belongs to others does not exist for it. A viewer sees what an
-operator does, or what a tenant does, and changes nothing. A host reaches its own desired state and reports.
+An operator reaches everything except the audit and the routes of a host's agent; an admin also reaches the audit. A
+tenant reaches itself and, if it is an account, its projects; objects of others do not exist for it. A viewer sees what
+an operator sees, or what one tenant sees, and changes nothing. A host reaches its own desired state and its reports.
 """
 
 import hashlib
@@ -28,13 +28,13 @@ SECRET = re.compile(r"vgpu_[A-Za-z0-9_-]{43}")
 
 @dataclass(frozen=True, kw_only=True)
 class Actor:
-    """Who makes a request, and from which address. `name` is for events, as in ``tenant:blue``.
+    """The actor that makes a request, and its address. `name` is for events, for example ``tenant:blue``.
 
-    `account_id`: the account that its tenant is a project of. `scope` tells the idempotency keys of one from those of
-    others; if it is empty, by role and tenant, so that the next token may repeat a request. `scopes`: what the token
-    is good for; None: all that its role may do. `certified`: it showed a certificate. `expires_at`: when the token
-    ends, by itself. `secret_hash`: of the token that it showed. `epoch`: the database's when it was looked up; None
-    for who comes by no request.
+    `account_id`: the account of the actor's tenant, if that tenant is a project. `scope` separates the idempotency keys
+    of different actors; if it is empty, role and tenant do, so that a successor token may repeat a request. `scopes`:
+    what the token permits; None: everything that its role permits. `certified`: the actor showed a certificate.
+    `expires_at`: when the token expires. `secret_hash`: the hash of the token shown. `epoch`: the database's epoch at
+    the lookup; None for an actor without a request.
     """
 
     token_id: UUID | None
@@ -54,17 +54,17 @@ class Actor:
 
     @property
     def runs_the_cloud(self) -> bool:
-        """Whether it may change what belongs to nobody in particular."""
+        """Whether the actor may change objects that belong to no tenant or host."""
         return self.role in (TokenRole.ADMIN, TokenRole.OPERATOR)
 
     @property
     def sees_the_cloud(self) -> bool:
-        """Whether no tenant's and no host's bounds hold for it."""
+        """Whether the actor sees everything, not only one tenant or host."""
         return self.runs_the_cloud or (self.role is TokenRole.VIEWER and self.tenant_id is None)
 
 
 _TOKEN = records.Token
-# Made once: every request runs one of these, and to make one costs more than to run it.
+# Built once: every request runs one of these statements, and building one costs more than running it.
 _SUBJECTS = (
     select(
         _TOKEN.id,
@@ -86,22 +86,22 @@ _BY_ID = _SUBJECTS.where(_TOKEN.id == bindparam("id"))
 
 
 def new_secret() -> str:
-    """A credential of 256 random bits, recognisable as ours to those who search for leaked ones."""
+    """Returns a credential of 256 random bits, with a prefix that scanners for leaked secrets can recognise."""
     return f"vgpu_{secrets.token_urlsafe(32)}"
 
 
 def hash_of(secret: str) -> str:
-    """What is stored of a secret. It is random, so that a fast hash without salt does."""
+    """Returns the stored form of a secret. The secret is random, so a fast hash without salt is enough."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def local_operator(name: str, role: TokenRole = TokenRole.OPERATOR) -> Actor:
-    """The person at the API's own machine who runs ``vgpumgr-api``."""
+    """Returns the actor for a person who runs ``vgpumgr-api`` on the API's own machine."""
     return Actor(token_id=None, role=role, name=name)
 
 
 def authenticate(session: Session, secret: str, *, request_id: str = "", source: str = "") -> Actor:
-    """Returns who has this secret. Raises Refusal: AUTH_INVALID if nobody has, AUTH_EXPIRED if no longer."""
+    """Returns the actor with this secret. Raises Refusal: AUTH_INVALID if it is unknown, AUTH_EXPIRED if too old."""
     found = None
     if SECRET.fullmatch(secret):
         found = session.execute(_BY_SECRET, {"secret_hash": hash_of(secret)}).one_or_none()
@@ -117,14 +117,14 @@ def authenticate(session: Session, secret: str, *, request_id: str = "", source:
 
 
 def token_with(session: Session, token_id: UUID) -> Row[*tuple[Any, ...]] | None:
-    """Returns what `actor_of` takes, None for a credential that is unknown or revoked."""
+    """Returns the row that `actor_of` takes, None for a credential that is unknown or revoked."""
     return session.execute(_BY_ID, {"id": token_id}).one_or_none()
 
 
 def actor_of(
     token: Row[*tuple[Any, ...]], *, request_id: str, source: str, certified: bool = False, secret_hash: str = ""
 ) -> Actor:
-    """Returns who has this credential."""
+    """Returns the actor with this credential."""
     return Actor(
         token_id=token.id,
         role=TokenRole(token.role),
@@ -143,7 +143,7 @@ def actor_of(
 
 
 def credential_counts() -> ColumnElement[bool]:
-    """Whether a credential is still there, given those `credential_parameters`; a secret also is void once replaced."""
+    """Whether the credential of `credential_parameters` still exists; a replaced secret is void, too."""
     shown: BindParameter[str] = bindparam("credential_hash", type_=String())
     return (
         select(_TOKEN.id)
@@ -160,16 +160,16 @@ _COUNTS = select(credential_counts())
 
 
 def require_credential(session: Session, actor: Actor) -> None:
-    """Refuses who came with one of our credentials if that was revoked since."""
+    """Refuses an actor whose credential is in the database's `tokens` and was revoked since the lookup."""
     if actor.token_id is not None and not session.connection().scalar(_COUNTS, credential_parameters(actor)):
         raise revoked()
 
 
 def confirm(session: Session, actor: Actor) -> None:
-    """Refuses an actor whose credential has ended since it was looked up, which was before this transaction.
+    """Refuses an actor whose credential has ended since the lookup, which was before this transaction.
 
-    Much time may have passed: the body had to arrive, and the request to get a place. For hosts `own_host` does this,
-    and tells more.
+    Much time may have passed: the body had to arrive and the request had to wait for a place. For hosts `own_host` does
+    this check, because it can also report a fence.
     """
     require_unexpired(session, actor)
     if actor.role is not TokenRole.HOST:
@@ -177,7 +177,7 @@ def confirm(session: Session, actor: Actor) -> None:
 
 
 def require_unexpired(session: Session, actor: Actor) -> None:
-    """Refuses who came with a token, of ours or of an issuer, that has expired since. Asks the database nothing."""
+    """Refuses an actor whose token, ours or an issuer's, has expired since the lookup. Makes no query for the token."""
     if actor.expires_at is not None and actor.expires_at <= now(session):
         raise Refusal(Code.AUTH_EXPIRED, "this token has expired; ask for a new one")
 
@@ -187,7 +187,7 @@ def revoked() -> Refusal:
 
 
 def invalid(session: Session, secret: str, detail: str) -> Refusal:
-    """The refusal of a credential that does not count, or no longer: its host may have been fenced."""
+    """Returns the refusal for a void credential: HOST_FENCED if it was that of a fenced host, else AUTH_INVALID."""
     former = records.FormerSecret
     fenced = session.scalar(select(former.host).where(former.secret_hash == hash_of(secret), former.fenced))
     return Refusal(Code.AUTH_INVALID, detail) if fenced is None else _fenced(fenced)
@@ -203,51 +203,54 @@ def _fenced(host: str) -> Refusal:
 
 
 def require_scope(actor: Actor, needed: str) -> None:
-    """Who has `needed`, as in ``slices:read``, passes, and who is not bound to scopes."""
+    """Refuses an actor whose scopes lack `needed`, for example ``slices:read``. An actor without scopes passes."""
     if actor.scopes is not None and needed not in actor.scopes:
         raise Refusal(Code.PERMISSION_DENIED, f"this token is not good for {needed}; use one with that scope")
 
 
 def require_admin(actor: Actor) -> None:
-    """Only admins pass."""
+    """Refuses every actor except admins."""
     if actor.role is not TokenRole.ADMIN:
         raise Refusal(Code.PERMISSION_DENIED, "this needs an admin's token")
 
 
 def require_operator(actor: Actor, or_whose: str = "") -> None:
-    """Operators and admins pass. `or_whose`: what the refusal says of others who may."""
+    """Refuses every actor except operators and admins. `or_whose`: other permitted roles, for the refusal's text."""
     if not actor.runs_the_cloud:
         raise Refusal(Code.PERMISSION_DENIED, f"this needs an operator's token{or_whose}")
 
 
 def require_view(actor: Actor) -> None:
-    """Who sees the whole cloud passes: operators, admins, and viewers of all of it."""
+    """Refuses an actor that does not see the whole cloud: only operators, admins and cloud-wide viewers pass."""
     if not actor.sees_the_cloud:
         raise Refusal(Code.PERMISSION_DENIED, "this needs an operator's token, or a viewer's of the whole cloud")
 
 
 def require_change(actor: Actor) -> None:
-    """Operators and tenants pass; viewers and hosts do not."""
+    """Refuses viewers and hosts; operators and tenants pass."""
     require_person(actor)
     if actor.role is TokenRole.VIEWER:
         raise Refusal(Code.PERMISSION_DENIED, "a viewer's token changes nothing; use an operator's or a tenant's")
 
 
 def require_person(actor: Actor) -> None:
-    """Operators, tenants and viewers pass, hosts do not."""
+    """Refuses hosts; operators, tenants and viewers pass."""
     if actor.role is TokenRole.HOST:
         raise Refusal(Code.PERMISSION_DENIED, "a host's token serves its agent only; use an operator's or a tenant's")
 
 
 def require_tenant(actor: Actor, tenant: models.Tenant) -> None:
-    """Who sees the cloud passes, and who is of this tenant or of its account; to others it is unknown."""
+    """Refuses an actor that may not see this tenant: for it the tenant does not exist.
+
+    The tenant itself, its account, and actors that see the whole cloud pass.
+    """
     require_person(actor)
     if not actor.sees_the_cloud and actor.tenant_id not in (tenant.id, tenant.account_id):
         raise unknown("tenant", tenant.name)
 
 
 def own_host(session: Session, actor: Actor, asked: str) -> models.Host:
-    """Returns the host whose token this is, if it was `asked` for by name or UUID; no other host exists for it."""
+    """Returns the host that this token belongs to, if `asked` is its name or UUID. It may see no other host."""
     if actor.role is not TokenRole.HOST:
         raise Refusal(Code.PERMISSION_DENIED, "this needs the token of the host's agent")
     host = session.get(models.Host, actor.host_id)
@@ -258,7 +261,7 @@ def own_host(session: Session, actor: Actor, asked: str) -> models.Host:
 
 
 def require_own(actor: Actor, asked: str) -> UUID:
-    """Returns the id of the host whose agent this is, as `own_host` does, without a look at the database."""
+    """Returns the id of the host whose agent this is, like `own_host`, but without reading the database."""
     if actor.role is not TokenRole.HOST or actor.host_id is None:
         raise Refusal(Code.PERMISSION_DENIED, "this needs the token of the host's agent")
     if asked != str(actor.host_id) and actor.name != f"host:{asked}":
@@ -267,7 +270,7 @@ def require_own(actor: Actor, asked: str) -> UUID:
 
 
 def require_unrevoked(session: Session, actor: Actor, host: models.Host) -> None:
-    """Refuses a host whose credential was taken away since it was looked at, as a fence does."""
+    """Refuses a host whose credential was revoked since the lookup, for example by a fence."""
     if not session.connection().scalar(_COUNTS, credential_parameters(actor)):
         fenced = session.scalar(select(models.Host.fenced_at).where(models.Host.id == host.id))
         raise (
@@ -276,7 +279,7 @@ def require_unrevoked(session: Session, actor: Actor, host: models.Host) -> None
 
 
 def reachable_tenants(actor: Actor) -> ColumnElement[bool]:
-    """The condition on `models.Tenant` that selects what `actor` may see."""
+    """Returns the condition on `models.Tenant` that selects the tenants that `actor` may see."""
     require_person(actor)
     if actor.sees_the_cloud:
         return true()
@@ -284,5 +287,5 @@ def reachable_tenants(actor: Actor) -> ColumnElement[bool]:
 
 
 def unknown(kind: str, name: object) -> Refusal:
-    """There is no such object, or none that the actor may know of."""
+    """Returns the refusal for an object that does not exist, or that the actor may not know of."""
     return Refusal(Code.OBJECT_UNKNOWN, f"no {kind} {str(name)[:80]!r}; list them to see which there are")

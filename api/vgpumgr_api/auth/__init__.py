@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who somebody is: tokens, people of an OIDC issuer, and certificates of hosts' agents with their authority.
+"""Authentication: tokens, people of an OIDC issuer, and certificates of hosts' agents with their authority.
 
-What an actor may then reach is decided in `vgpumgr_api.actors`.
+`vgpumgr_api.actors` decides what an authenticated actor may reach.
 """

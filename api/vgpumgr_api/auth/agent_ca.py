@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The certificate authority of hosts' agents: its files, the certificates that it makes, and what they say.
+"""The certificate authority of hosts' agents: its files, the certificates that it issues, and their content.
 
-A certificate names the host and the credential it was made for. That credential's row in the database decides whether
-it still counts, so revoking needs no list, and a database that was restored knows the certificates made since.
+A certificate names its host and a credential. That credential's row in the database decides whether the certificate is
+still valid, so no revocation list is needed. A restored database also accepts the certificates issued since the backup.
 """
 
 import os
@@ -36,16 +36,16 @@ _HOST, _CREDENTIAL = "urn:vgpumgr:host:", "urn:vgpumgr:credential:"
 
 
 class CaError(Exception):
-    """The files of the authority cannot be used or made; the message is one line."""
+    """The files of the authority cannot be used or created. The message is one line."""
 
 
 class RequestError(Exception):
-    """A certificate signing request that is not granted; the message is one line."""
+    """A certificate signing request that is refused. The message is one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """What the certificate says that a client showed, which an authority of ours signed. `authority`: its key's id."""
+    """The content of a client's certificate, which one of our authorities signed. `authority`: the id of its key."""
 
     host_id: UUID
     credential: UUID
@@ -55,9 +55,9 @@ class Peer:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentCa:
-    """`certificate`: of the authority, whose key is `key`. `life_s`: of the certificates that it makes.
+    """An authority with its `certificate` and `key`. `life_s`: the lifetime of the certificates that it issues.
 
-    `believed`: the authorities whose certificates count, this one and those that it follows or that follow it.
+    `believed`: the authorities whose certificates are accepted: this one, its predecessor and its successor.
     """
 
     certificate: x509.Certificate
@@ -67,20 +67,20 @@ class AgentCa:
 
     @property
     def renew_within_s(self) -> int:
-        """Within which time hosts that are asked to renew spread: 18 minutes, if certificates last 72 hours."""
+        """The period over which hosts that are asked to renew are spread: 18 minutes for certificates of 72 hours."""
         return max(self.life_s // 240, 1)
 
     @cached_property
     def key_id(self) -> bytes:
-        """What its certificates call the key that they were made with."""
+        """The id by which issued certificates name the authority's key."""
         return key_id_of(self.certificate)
 
     def is_former(self, peer: Peer) -> bool:
-        """Whether another authority made this certificate, so that it is time for one of this."""
+        """Whether another authority issued this certificate, so that the agent should renew it."""
         return peer.authority != self.key_id
 
     def sign(self, request: str, *, host_id: UUID, credential: UUID, now: datetime) -> tuple[str, datetime]:
-        """Returns a certificate in PEM and when it ends. Of the request only the key counts. RequestError."""
+        """Returns a PEM certificate and its end. Only the key of the request is used. Raises RequestError."""
         csr = _parsed(request)
         ends = now + timedelta(seconds=self.life_s)
         names = [x509.UniformResourceIdentifier(f"{_HOST}{host_id}")]
@@ -105,7 +105,7 @@ class AgentCa:
 
 
 def load(certificate: Path, key: Path, *, life_s: int = LIFE_S) -> AgentCa:
-    """Reads the authority's files; of several certificates one is that of the key. CaError."""
+    """Reads the authority's files. One of the certificates must belong to the key. Raises CaError."""
     try:
         believed = load_all(certificate)
         private = load_pem_private_key(key.read_bytes(), password=None)
@@ -122,12 +122,12 @@ def load(certificate: Path, key: Path, *, life_s: int = LIFE_S) -> AgentCa:
 
 
 def load_all(certificate: Path) -> list[x509.Certificate]:
-    """Reads the certificates of authorities. OSError, ValueError."""
+    """Reads the certificates of authorities. Raises OSError or ValueError."""
     return x509.load_pem_x509_certificates(certificate.read_bytes())
 
 
 def create(certificate: Path, key: Path, *, now: datetime) -> None:
-    """Makes a new authority in two new files, the key for its owner's eyes. CaError; then neither file was made."""
+    """Creates an authority in two new files; only the owner can read the key. Creates no file if it raises CaError."""
     private = write_new_key(key)
     try:
         _write(certificate, self_signed(private, now=now).public_bytes(Encoding.PEM), 0o644)
@@ -137,7 +137,7 @@ def create(certificate: Path, key: Path, *, now: datetime) -> None:
 
 
 def write_new_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Makes a key in a new file for its owner's eyes. CaError."""
+    """Writes a new key to a new file that only its owner can read. Raises CaError."""
     private = ec.generate_private_key(ec.SECP256R1())
     _write(path, private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
     return private
@@ -163,12 +163,12 @@ def self_signed(private: ec.EllipticCurvePrivateKey, *, now: datetime) -> x509.C
 
 
 def key_id_of(authority: x509.Certificate) -> bytes:
-    """Returns what certificates of an authority call its key."""
+    """Returns the key id by which certificates name this authority."""
     return x509.SubjectKeyIdentifier.from_public_key(authority.public_key()).digest
 
 
 def peer(der: bytes) -> Peer | None:
-    """Returns what a certificate says that TLS found to be of our authority; None if it is no host's."""
+    """Returns the content of a certificate that TLS has verified against our authorities; None if it is no host's."""
     try:
         certificate = x509.load_der_x509_certificate(der)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

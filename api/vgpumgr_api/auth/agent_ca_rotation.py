@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replacing the authority of agents, in three steps that every API process takes up when it is started again.
+"""Replaces the agents' authority in three steps. Every API process must be restarted after each step.
 
-`begin` makes another authority that is believed and makes nothing yet. `switch` has it make the certificates from then
-on. `end` has the former one not be believed any more. Each step changes one file in one go, or makes the file of the
-next key, and can be repeated after it was cut off.
+`begin` creates another authority, which is accepted but does not issue certificates yet. `switch` makes the new
+authority issue the certificates. `end` stops accepting the former authority. Each step replaces one file atomically, or
+creates the key file of the next authority, and can be repeated after an interruption.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ from vgpumgr_api.auth.agent_ca import CaError, key_id_of, load, load_all, self_s
 
 
 def next_key(key: Path) -> Path:
-    """Where the key of the next authority waits."""
+    """Returns the path where the key of the next authority is kept until `switch`."""
     return key.with_name(f"{key.name}.next")
 
 
 def begin(certificate: Path, key: Path, *, now: datetime) -> None:
-    """Adds the certificate of another authority, whose key is in a file beside `key`. CaError."""
+    """Adds the certificate of another authority; its key is stored in a file beside `key`. Raises CaError."""
     ca = load(certificate, key)
     coming = next_key(key)
     if not coming.exists():
@@ -38,19 +38,19 @@ def begin(certificate: Path, key: Path, *, now: datetime) -> None:
 
 
 def switch(certificate: Path, key: Path, *, now: datetime) -> None:
-    """Puts the next key in the place of the present one, which is lost. CaError."""
+    """Replaces the present key with the next key; the present key is lost. Raises CaError."""
     coming = next_key(key)
     if not coming.exists():
         raise CaError(f"{coming} is not there: begin the rotation first, or copy it from where it was begun")
     load(certificate, coming)
-    # `end` counts from here.
+    # `end` counts from this modification time.
     os.utime(coming, (now.timestamp(), now.timestamp()))
     coming.rename(key)
     _sync(key.parent)
 
 
 def end(certificate: Path, key: Path, *, life_s: int, now: datetime, force: bool = False) -> None:
-    """Leaves no authority but the one that makes certificates. CaError, also while there may be some of the former."""
+    """Removes the former authority. Raises CaError, also while its certificates may be valid, unless `force`."""
     if next_key(key).exists():
         raise CaError(f"{next_key(key)} is there: the rotation has not been switched yet")
     ca = load(certificate, key)
@@ -66,7 +66,7 @@ def end(certificate: Path, key: Path, *, life_s: int, now: datetime, force: bool
 
 
 def describe(certificate: Path, key: Path) -> str:
-    """Says which authorities are believed, in the order of the file, and which one makes certificates."""
+    """Says which authorities are accepted, in the order of the file, and which one issues certificates."""
     ca = load(certificate, key)
     return "\n".join(
         f"{_name(each)} until {each.not_valid_after_utc:%Y-%m-%d}"
@@ -92,7 +92,7 @@ def _private(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def _replace(path: Path, certificates: list[x509.Certificate]) -> None:
-    """With the mode and owner that the file has."""
+    """Replaces the file atomically, keeping its mode and owner."""
     made = path.with_name(f"{path.name}.new")
     try:
         had = path.stat()

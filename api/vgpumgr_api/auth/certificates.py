@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates of hosts' agents. A host's row in `tokens` is its credential, certificates are short-lived proofs of it.
+"""Certificates of hosts' agents. A host's row in `tokens` is its credential; certificates are short-lived proofs of it.
 
-Renewing changes no row, so that a restored database knows hosts that renewed since. Whatever ends the credential, as a
-fence does, ends every certificate that was made for it.
+Renewal changes no row, so a restored database accepts hosts that have renewed since the backup. Ending the credential,
+for example by a fence, ends every certificate issued for it.
 """
 
 from uuid import UUID
@@ -28,7 +28,7 @@ WORTH = 64
 
 
 def authenticate(session: Session, peer: Peer, *, request_id: str = "", source: str = "") -> Actor:
-    """Returns whose certificate this is. Raises Refusal, with HOST_FENCED also for one that has expired since."""
+    """Returns the actor with this certificate. Raises Refusal; with HOST_FENCED also for an expired certificate."""
     token = token_with(session, peer.credential)
     if token is None or token.host_id != peer.host_id:
         raise invalid(
@@ -44,7 +44,7 @@ def authenticate(session: Session, peer: Peer, *, request_id: str = "", source: 
 
 
 def sign(session: Session, ca: AgentCa, host_id: UUID, credential: UUID, request: str | None) -> HostCertificate:
-    """Makes a certificate. Raises Refusal(FIELD_INVALID), also if none is requested."""
+    """Issues a certificate. Raises Refusal(FIELD_INVALID), also if `request` is None."""
     if request is None:
         detail = "hosts have certificates here, and no tokens; send a certificate signing request"
         reason = Reason(code="field.missing", detail=detail, field="$.csr")
@@ -60,15 +60,15 @@ def sign(session: Session, ca: AgentCa, host_id: UUID, credential: UUID, request
 def renew(
     session: Session, actor: Actor, host: str, request: CertificateRequest, *, ca: AgentCa | None
 ) -> HostCertificate:
-    """Gives a host's agent a certificate, for the one it has or for its token.
+    """Issues a certificate to a host's agent that shows its current certificate or its token.
 
-    The first that is made for a certificate shows that the agent has kept one, so that its token is void from then on.
+    The first renewal by certificate proves that the agent has stored one, so the host's token becomes void.
     """
     row = own_host(session, actor, host)
     if ca is None:
         raise Refusal(Code.CA_ABSENT, "this API has no certificate authority for agents; go on with the token")
     reported = session.scalar(select(HostReport).where(HostReport.host_id == row.id).with_for_update())
-    if reported is None:  # the host was deleted since it was found
+    if reported is None:  # the host was deleted since the lookup
         raise TryAgain
     allowance.require(session, reported)
     allowance.spend(session, reported, WORTH)
@@ -81,7 +81,7 @@ def renew(
 
 
 def _own(actor: Actor) -> UUID:
-    if actor.token_id is None:  # a host has no other way to be somebody
+    if actor.token_id is None:  # hosts have credentials in `tokens` only
         raise Refusal(Code.PERMISSION_DENIED, "this needs the credential of the host's agent")
     return actor.token_id
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a host's credentials. They stay known, so that whoever comes with one after a fence is told of it.
+"""The end of a host's credentials. Their hashes are kept, so that a client that shows one later learns of a fence.
 
-Each that the host ever had is: its machine may come back with one that was replaced or revoked before the fence.
+All former credentials are kept, because a fenced machine may come back with one that was replaced or revoked earlier.
 """
 
 from uuid import UUID
@@ -31,29 +31,29 @@ def revoke_enrolment(session: Session, host: Host) -> None:
 
 
 def mark_fenced(session: Session, host_id: UUID) -> None:
-    """Has whoever comes with a former credential of this host be told that it was fenced."""
+    """Makes every former credential of this host answer HOST_FENCED."""
     session.flush()
     former = records.FormerSecret
     change(session, update(former).where(former.host_id == host_id).values(fenced=True))
 
 
 def forget(session: Session, host_id: UUID) -> None:
-    """Forgets the former credentials of a host that goes, but for those from before a fence."""
+    """Forgets the former credentials of a host that is removed, except those marked as fenced."""
     former = records.FormerSecret
     change(session, delete(former).where(former.host_id == host_id, ~former.fenced))
 
 
 def proof_of(credential: UUID) -> str:
-    """What stands in the place of a secret for a credential that has certificates only; no bearer token is like it."""
+    """Returns the string hashed as the secret of a credential with certificates only; no bearer token has this form."""
     return f"certificate:{credential}"
 
 
 def remember_all(session: Session, credential: UUID, secret_hash: str, host_id: UUID, name: str) -> None:
-    """Keeps a credential that ends, and what its certificates say, which there may be beside a token."""
+    """Keeps the hash of a credential that ends, and that of its certificates, which may exist beside a token."""
     for each in {secret_hash, hash_of(proof_of(credential))}:
         remember(session, each, host_id, name)
 
 
 def remember(session: Session, secret_hash: str, host_id: UUID, name: str) -> None:
-    """Keeps what tells a host's credential from one that never was."""
+    """Keeps the hash of a host's former credential, so that it can be told from one that never existed."""
     session.add(records.FormerSecret(secret_hash=secret_hash, host_id=host_id, host=name, fenced=False))

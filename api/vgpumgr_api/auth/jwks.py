@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The public keys of an OIDC issuer (RFC 7517), fetched when they are needed and kept for a while.
+"""The public keys of an OIDC issuer (RFC 7517), fetched when they are needed and cached.
 
-A key that is not known is looked for at once, because issuers rotate; but not within `MIN_INTERVAL_S` of the last time,
-or whoever sends invented key ids would have this API call the issuer for each. Nor do they make it wait: while the
-issuer is slow only the first waits for it, the others until `WAIT_S` after that began. Keys that the issuer no longer
-names are believed for `MAX_AGE_S` at most, or, while it cannot be reached, for `KEEP_S`.
+An unknown key id causes a fetch at once, because issuers rotate keys. It causes none within `MIN_INTERVAL_S` of the
+last fetch; otherwise tokens with invented key ids would make this API call the issuer for each request. Such tokens do
+not make requests wait either: while the issuer is slow, only the first request waits for it, and the others wait until
+`WAIT_S` after that fetch began. A key that the issuer no longer lists is used for at most `MAX_AGE_S`, or for `KEEP_S`
+while the issuer is unreachable.
 """
 
 import json
@@ -43,7 +44,7 @@ Fetch = Callable[[], Mapping[str, Any]]
 
 
 class IssuerUnreachableError(Exception):
-    """The issuer's keys cannot be had and those that we have are too old."""
+    """The issuer's keys cannot be fetched and the cached ones are too old."""
 
 
 class UnknownKeyError(Exception):
@@ -51,7 +52,7 @@ class UnknownKeyError(Exception):
 
 
 class _Try:
-    """One time that the issuer is asked."""
+    """One fetch from the issuer."""
 
     def __init__(self, began_at: float) -> None:
         self.began_at = began_at
@@ -59,7 +60,10 @@ class _Try:
 
 
 class KeySet:
-    """Threads share it. `fetch` answers the set, and raises IssuerUnreachableError; `clock` counts seconds."""
+    """The key cache of one issuer, shared by threads. `clock` counts seconds.
+
+    `fetch` returns the issuer's key set, or raises IssuerUnreachableError.
+    """
 
     def __init__(self, fetch: Fetch, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._fetch = fetch
@@ -71,7 +75,7 @@ class KeySet:
         self._ended_at: float | None = None
 
     def key(self, key_id: str | None, algorithm: str) -> jwt.PyJWK:
-        """Returns the key to check a signature with. IssuerUnreachableError, UnknownKeyError."""
+        """Returns the key to check a signature with. Raises IssuerUnreachableError or UnknownKeyError."""
         found = self._find(key_id)
         if found is None or self._age_s() > MAX_AGE_S:
             self._refresh(wait=found is None or self._age_s() > KEEP_S)
@@ -92,7 +96,10 @@ class KeySet:
         return float("inf") if self._fetched_at is None else self._clock() - self._fetched_at
 
     def _refresh(self, *, wait: bool) -> None:
-        """Asks the issuer, unless somebody does or just has. IssuerUnreachableError, with `wait`, if it is slow."""
+        """Fetches the keys, unless a fetch is running or has just ended.
+
+        With `wait`, raises IssuerUnreachableError if the issuer is slow.
+        """
         with self._guard:
             trying, patience_s = self._under_way, FETCH_S
             if trying is not None:
@@ -118,9 +125,9 @@ class KeySet:
 
 
 def http_fetch(issuer: str, jwks_url: str | None, ca_file: Path | None) -> Fetch:
-    """Returns what asks an issuer for its keys, by way of its discovery document if `jwks_url` is None.
+    """Returns a function that fetches an issuer's keys, through its discovery document if `jwks_url` is None.
 
-    ssl.SSLError or OSError for a CA file that cannot be used.
+    Raises ssl.SSLError or OSError for a CA file that cannot be used.
     """
     context = ssl.create_default_context(cafile=ca_file)
 
@@ -161,7 +168,7 @@ def _document(http: httpx2.Client, url: str) -> Mapping[str, Any]:
 
 
 def _by_id(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The public keys for signatures; others, and what is no key, are left out."""
+    """Returns the public signature keys by id; other keys and malformed entries are left out."""
     listed = document.get("keys")
     found: dict[str, Mapping[str, Any]] = {}
     for number, key in enumerate(listed if isinstance(listed, list) else ()):
@@ -171,7 +178,7 @@ def _by_id(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _usable(key: Mapping[str, Any], algorithm: str) -> jwt.PyJWK:
-    """The key for just this algorithm, which must be one that the issuer made it for."""
+    """Returns the key for exactly this algorithm. Raises UnknownKeyError if the issuer made the key for another one."""
     if key.get("alg", algorithm) != algorithm or key.get("crv") != _CURVES.get(algorithm):
         raise UnknownKeyError(f"the issuer's key is not for {algorithm}")
     try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""People who log in elsewhere: what an OIDC issuer's token says of its bearer (RFC 7519, RFC 8725).
+"""People who log in at an OIDC issuer: checks the issuer's token and reads its claims (RFC 7519, RFC 8725).
 
-There may be several issuers. What a token calls its issuer chooses whose keys and rules it is checked by, no more. Only
-signatures of the algorithms that were allowed count, by that issuer's keys, for this audience, within the token's time.
-What the token calls its own key or algorithm decides nothing.
+There may be several issuers. The token's `iss` claim only selects the issuer whose keys and rules apply. A token is
+accepted only if its signature uses an allowed algorithm and one of that issuer's keys, its audience matches, and the
+token's period of validity includes the present. The key or algorithm that the token itself names cannot widen this.
 """
 
 import re
@@ -29,10 +29,10 @@ _TENANT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """Who has logged in. `subject` is unique with the issuer, which is called `realm` here, "" if it is the only one.
+    """A person who has logged in. `realm` is our name of the issuer, "" if it is the only one.
 
-    `tenant` None: not bound to one. `expires_at`: when the token ends, with the leeway that its issuer's clock
-    is given.
+    `subject` is unique within the issuer. `tenant` None: the person is not bound to a tenant. `expires_at`: when the
+    token ends, including the leeway for the issuer's clock.
     """
 
     issuer: str
@@ -44,19 +44,19 @@ class Person:
 
 
 class Oidc:
-    """Checks tokens of some issuers. Threads share it; checking may wait for the issuer of that token."""
+    """Checks tokens of several issuers. Threads share it; a check may wait for the token's issuer."""
 
     def __init__(self, *settings: OidcSettings) -> None:
-        """ssl.SSLError or OSError for a CA file that cannot be used."""
+        """Raises ssl.SSLError or OSError for a CA file that cannot be used."""
         self._issuers = {each.issuer: Issuer(each) for each in settings}
 
     @staticmethod
     def looks_like_one(secret: str) -> bool:
-        """Whether a bearer token could be an issuer's; ours have no dots."""
+        """Whether a bearer token may be an issuer's; our own tokens contain no dots."""
         return _JWT.fullmatch(secret) is not None
 
     def person(self, secret: str) -> Person:
-        """Returns who the bearer is. Raises Refusal; its words quote nothing of the token."""
+        """Returns the bearer of the token. Raises Refusal, whose text quotes nothing of the token."""
         try:
             said = jwt.decode(secret, options={"verify_signature": False}).get("iss")
         except jwt.PyJWTError as error:
@@ -68,15 +68,15 @@ class Oidc:
 
 
 class Issuer:
-    """Checks tokens of one issuer. Threads share it; checking may wait for the issuer."""
+    """Checks tokens of one issuer. Threads share it; a check may wait for the issuer."""
 
     def __init__(self, settings: OidcSettings) -> None:
-        """ssl.SSLError or OSError for a CA file that cannot be used."""
+        """Raises ssl.SSLError or OSError for a CA file that cannot be used."""
         self._settings = settings
         self._keys = KeySet(http_fetch(settings.issuer, settings.jwks_url, settings.ca_file))
 
     def person(self, secret: str) -> Person:
-        """Returns who the bearer is. Raises Refusal; its words quote nothing of the token."""
+        """Returns the bearer of the token. Raises Refusal, whose text quotes nothing of the token."""
         return self._mapped(self._claims(secret))
 
     def _claims(self, secret: str) -> Mapping[str, Any]:
@@ -155,7 +155,7 @@ class Issuer:
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> Any:
-    """A member of this name, else what a path with dots leads to; None if there is nothing."""
+    """Returns the member of this name, else the value at this dotted path, else None."""
     if name in claims:
         return claims[name]
     found: Any = claims
@@ -169,12 +169,12 @@ def _texts(value: Any) -> list[str]:
 
 
 def _media_type(said: Any) -> str:
-    """As RFC 7515 4.1.9 has it: in any case, and what has no slash is below application/."""
+    """Normalises a media type by RFC 7515 4.1.9: case is ignored, and a type without a slash is under application/."""
     return said.lower().removeprefix("application/") if isinstance(said, str) else ""
 
 
 def _words(error: Exception) -> str:
-    """PyJWT's own words, which quote no claims but those that are missing; one line."""
+    """Returns PyJWT's error text as one line. It quotes no claims, only the names of missing ones."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 

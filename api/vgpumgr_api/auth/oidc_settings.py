@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table ``[oidc]`` of ``api.toml``, or several: whose tokens of people are believed, and which role claims give."""
+"""The table ``[oidc]`` of ``api.toml``, or several: the trusted issuers, and the roles that their claims give."""
 
 import ipaddress
 from pathlib import Path
@@ -16,7 +16,7 @@ Values = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict
 
 
 def checked_url(url: str) -> str:
-    """Returns an address whose answer nobody on the way can change. ValueError."""
+    """Returns a URL if no one on the network path can alter its answer: https, or loopback. Else raises ValueError."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme == "https" and host and not parts.query and not parts.fragment and parts.username is None:
@@ -37,9 +37,10 @@ Url = Annotated[str, AfterValidator(checked_url)]
 
 
 class RoleMap(BaseModel):
-    """Values of `role_claim` that give a role. The first role that fits counts, in this order.
+    """The values of `role_claim` that give each role. The first role that matches applies, in this order.
 
-    The two of tenants need the claim that names the tenant; without one nobody is let in, rather than everywhere.
+    The two tenant roles need the tenant claim. A token without that claim is refused; it does not get access to all
+    tenants.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -52,13 +53,14 @@ class RoleMap(BaseModel):
 
 
 class OidcSettings(BaseModel):
-    """`jwks_url`: where the issuer's keys are; else its discovery document says so. `ca_file`: who vouches for it.
+    """The settings of one issuer. `jwks_url`: its keys; if None, its discovery document names them.
 
-    `name`: of the issuer, before its people's names in events and the audit; "" if it is the only one. `tenants`: those
-    that it speaks for, None: all. `token_type`: what the header's `typ` must be, as ``at+jwt`` for access tokens (RFC
-    9068). `authorized_parties`: the clients (`azp` or `client_id`) for which its tokens must have been made.
+    `ca_file`: the CA for the connection to the issuer. `name`: the prefix of its people's names in events and the
+    audit; "" if it is the only issuer. `tenants`: the tenants that it may name, None for all. `token_type`: the
+    required `typ` header, for example ``at+jwt`` for access tokens (RFC 9068). `authorized_parties`: the clients (`azp`
+    or `client_id`) that its tokens may be issued to.
 
-    A claim is a member of the token, or with dots one inside of others, as in ``realm_access.roles``.
+    A claim is a member of the token, or a dotted path to a nested member, for example ``realm_access.roles``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who a person is here that an OIDC issuer vouches for."""
+"""Maps a person whom an OIDC issuer has authenticated to an actor."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -13,7 +13,7 @@ from vgpumgr_api.resources.text import printable
 
 
 def recognise(session: Session, person: Person, *, request_id: str = "", source: str = "") -> Actor:
-    """Returns who asks. Raises Refusal(PERMISSION_DENIED) if the tenant that the token names is not here."""
+    """Returns the actor. Raises Refusal(PERMISSION_DENIED) if the tenant that the token names does not exist."""
     tenant_id = account_id = None
     epoch = session.scalar(select(models.Installation.epoch))
     if person.tenant is not None:
@@ -37,5 +37,5 @@ def recognise(session: Session, person: Person, *, request_id: str = "", source:
 
 
 def _called(person: Person) -> str:
-    """No name of an issuer has a slash, so that nobody is taken for one of another issuer."""
+    """The names of issuers contain no slash, so people of different issuers never get the same name."""
     return f"{person.realm}/{printable(person.subject)}" if person.realm else printable(person.subject)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who had a credential when it was last looked up.
+"""A cache of the actors that credentials belonged to at their last lookup.
 
-A request counts for that actor's limit before the credential is looked up again. Routes that confirm the credential in
-their own transaction take the actor from here, too. Being remembered lets nobody in: such a route acts and answers only
-if the database still has the credential. The one exception is the refusal of an actor who asks too often. See
+A request counts towards that actor's limit before the credential is looked up again. Routes that confirm the credential
+in their own transaction also take the actor from here. This cache grants no access: such a route acts and answers only
+if the database still has the credential. The one exception is the refusal of an actor that asks too often. See
 `edge.strict.ConfirmedRoute`.
 """
 
@@ -18,7 +18,7 @@ CREDENTIALS_MAX = 50_000
 
 
 class Remembered:
-    """Belongs to the event loop of one server. `clock`: seconds, of any beginning."""
+    """Belongs to the event loop of one server. `clock` counts seconds from any start."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -28,7 +28,7 @@ class Remembered:
         return len(self._actors)
 
     def find(self, credential: str) -> Actor | None:
-        """Returns whose it was within the last `LIFE_S`, as of the request that looked."""
+        """Returns the actor that the credential belonged to within the last `LIFE_S`, as that request saw it."""
         found = self._actors.get(credential)
         if found is None:
             return None
@@ -39,7 +39,7 @@ class Remembered:
         return actor
 
     def keep(self, credential: str, actor: Actor) -> None:
-        """Of too many the one that was looked up longest ago is forgotten."""
+        """Stores an actor. If there are too many, the one looked up longest ago is forgotten."""
         self._actors[credential] = (actor, self._clock() + LIFE_S)
         self._actors.move_to_end(credential)
         if len(self._actors) > CREDENTIALS_MAX:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Credentials. Only a hash of each is kept; the secret is shown once."""
+"""Credentials. The database keeps only a hash of each; the secret is shown once."""
 
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
@@ -50,7 +50,7 @@ def list_tokens(
     subject: str | None = None,
     expired: bool | None = None,
 ) -> Page[Token]:
-    """Returns credentials without their secrets, also expired ones, by id; to a tenant's admin those of its tenant."""
+    """Returns credentials by id, without secrets, including expired ones. A tenant's admin sees its tenant's."""
     _require_keeper(actor)
     named = func.coalesce(models.Tenant.name, models.Host.name)
     statement = (
@@ -71,9 +71,10 @@ def list_tokens(
 
 
 def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenCreated:
-    """Makes a credential. Operators only, for admins' only admins; a tenant's admin makes some of its tenant's.
+    """Creates a credential. For operators; only admins create admins' tokens.
 
-    Who is bound to scopes passes on no more than those; a token that ends, nothing for longer than it lasts itself.
+    A tenant's admin creates tokens of some roles for its tenant. An actor with scopes cannot pass on more than its own
+    scopes. The new token cannot outlast an actor's token that expires.
     """
     _require_keeper(actor)
     if request.role is TokenRole.ADMIN:
@@ -121,9 +122,9 @@ def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenC
 
 
 def delete_token(session: Session, actor: Actor, token_id: UUID) -> None:
-    """Revokes a credential at once. Operators only, admins' only admins; a tenant's admin what it could have made.
+    """Revokes a credential at once. For operators; only admins revoke admins' tokens.
 
-    Who is bound to scopes revokes what has no others.
+    A tenant's admin revokes tokens that it could have created. An actor with scopes revokes only tokens with no others.
     """
     _require_keeper(actor)
     found = session.execute(
@@ -155,7 +156,7 @@ def delete_token(session: Session, actor: Actor, token_id: UUID) -> None:
 
 
 def forget(session: Session) -> bool:
-    """Removes some tokens that ended long ago, of hosts none; True if there may be more. For housekeeping."""
+    """Removes some tokens that ended long ago, but never a host's. Returns True if there may be more."""
     token = records.Token
     ended = select(token.id).where(token.expires_at <= now(session) - KEPT_AFTER, token.host_id.is_(None))
     some = ended.limit(FORGOTTEN_AT_ONCE).scalar_subquery()
@@ -163,7 +164,7 @@ def forget(session: Session) -> bool:
 
 
 def _require_room(session: Session, tenant: models.Tenant) -> None:
-    """Holds the tenant until the commit, so that those who come at the same time count each other."""
+    """Locks the tenant until the commit, so that concurrent requests count each other's tokens."""
     session.execute(select(models.Tenant.id).where(models.Tenant.id == tenant.id).with_for_update(key_share=True))
     token = records.Token
     counts = or_(token.expires_at.is_(None), token.expires_at > now(session))
@@ -184,7 +185,7 @@ def _require_keeper(actor: Actor) -> None:
 
 
 def _require_delegable(request: TokenCreate) -> None:
-    """What a tenant's admin may make: for its programs, and not for ever."""
+    """Refuses a token that a tenant's admin may not create: it must be for its programs, and must expire."""
     if request.role not in _DELEGABLE or request.subject is None:
         raise Refusal(
             Code.PERMISSION_DENIED, "a tenant's admin makes tokens of the roles tenant and viewer, of its own tenant"
