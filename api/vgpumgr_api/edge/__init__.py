@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request's way in and out: who asks, what the request says, and how answers and problems look.
+"""The processing of a request and its answer: authentication, parsing, and the format of answers and problems.
 
-`transport` is what lies below a request, `openapi` the document that describes them all.
+`transport` is the layer below a request; `openapi` is the document that describes all requests.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request on its way to a service: who asks, and the transaction that its answer is made in."""
+"""One request on its way to a service: its actor, and the transaction in which its answer is made."""
 
 import json
 from collections.abc import Callable
@@ -56,51 +56,51 @@ Service = Callable[Concatenate[Session, Actor, P], T]
 
 
 def database_of(request: Request) -> Database:
-    """The database of the application that got this request."""
+    """Returns the database of the application that received this request."""
     database: Database = request.app.state.database
     return database
 
 
 def watch_of(request: Request) -> DesiredWatch:
-    """Who waits for hosts' desired state in that application."""
+    """Returns the application's watch of hosts' desired states."""
     watch: DesiredWatch = request.app.state.watch
     return watch
 
 
 def heartbeats_of(request: Request) -> Heartbeats[Source]:
-    """What gathers hosts' signs of life in that application."""
+    """Returns the application's collector of hosts' heartbeats."""
     beats: Heartbeats[Source] = request.app.state.heartbeats
     return beats
 
 
 def feed_of(request: Request) -> Feed:
-    """Who watches events in that application."""
+    """Returns the application's feed of events."""
     feed: Feed = request.app.state.feed
     return feed
 
 
 def limits_of(request: Request) -> Limits:
-    """How often one may ask that application."""
+    """Returns the application's request rate limits."""
     limits: Limits = request.app.state.limits
     return limits
 
 
 def turns_of(request: Request) -> Turns:
-    """Who is worked at in that application."""
+    """Returns the application's turns, which limit the concurrent work."""
     turns: Turns = request.app.state.turns
     return turns
 
 
 def failed_logins_of(request: Request) -> FailedLogins:
-    """Which addresses came with credentials that do not count to that application."""
+    """Returns the application's record of addresses that showed invalid credentials."""
     failed: FailedLogins = request.app.state.failed_logins
     return failed
 
 
 def credential_of(request: Request) -> str:
-    """What tells the credential of a request from others without keeping it; "" if there is none.
+    """Returns a hash or id that identifies a request's credential without revealing it; "" if there is none.
 
-    However the header is spelled: else each spelling would be looked up as one of its own.
+    It does not depend on the spelling of the header; otherwise each spelling would cause a lookup.
     """
     shown = request.headers.get("authorization")
     if shown is not None:
@@ -110,15 +110,16 @@ def credential_of(request: Request) -> str:
 
 
 def remembered_of(request: Request) -> Remembered:
-    """Whose credentials that application has looked up."""
+    """Returns the application's cache of looked-up credentials."""
     remembered: Remembered = request.app.state.remembered
     return remembered
 
 
 def recall(request: Request) -> Actor | None:
-    """Who it was that showed this credential before, if nothing but the database could tell that it does not count.
+    """Returns the remembered actor of this credential, if only the database could still show that it is invalid.
 
-    None for who showed none of ours, which no service confirms. Leaves the actor as `authenticate` does.
+    Returns None for credentials that are not in our database, because no service confirms those. Stores the actor in
+    the request's state like `authenticate`.
     """
     actor = remembered_of(request).find(credential_of(request))
     if actor is None or actor.token_id is None:
@@ -132,39 +133,38 @@ def recall(request: Request) -> Actor | None:
 
 
 def operations_watch_of(request: Request) -> DesiredWatch:
-    """Who waits for operations to end in that application."""
+    """Returns the application's watch of operations' ends."""
     watch: DesiredWatch = request.app.state.operations_watch
     return watch
 
 
 def lifecycle_of(request: Request) -> Lifecycle:
-    """Whether that application goes on serving."""
+    """Returns the lifecycle of the application's process."""
     lifecycle: Lifecycle = request.app.state.lifecycle
     return lifecycle
 
 
 def source_of(request: Request) -> str:
-    """The address that a request came from; "" on a Unix socket."""
+    """Returns the address that a request came from; "" on a Unix socket."""
     return request.client.host if request.client else ""
 
 
 def readiness_of(request: Request) -> Readiness:
-    """Whether that application's database can be used."""
+    """Returns the readiness of the application's database."""
     readiness: Readiness = request.app.state.readiness
     return readiness
 
 
 def network_of_source(request: Request) -> str:
-    """What that address counts for, with others of its network; "" on a Unix socket."""
+    """Returns the network by which limits count the request's address; "" on a Unix socket."""
     return network_of(source_of(request))
 
 
 def authenticate(request: Request) -> Actor:
-    """By a token, or else by the certificate of a host's agent, which TLS has found to be of our authority.
+    """Returns the actor, by its token or else by an agent's certificate that TLS has verified against our authorities.
 
-    Blocks on the database, and on the issuer of a person's token whose key is not known yet.
-
-    Leaves the actor, and a name for the log, in ``request.state``.
+    Blocks on the database, and for a person's token with an unknown key also on the issuer. Stores the actor, and its
+    name for the log, in ``request.state``.
     """
     known: dict[str, str] = {"request_id": request.state.request_id, "source": source_of(request)}
     peer: Peer | None = getattr(request.state, PEER, None)
@@ -184,13 +184,13 @@ def authenticate(request: Request) -> Actor:
 
 
 def enrolling(request: Request) -> None:
-    """Raises Refusal for who has no token that enrols a host. Blocks on the database."""
+    """Raises Refusal for a request without a one-time token that enrols a host. Blocks on the database."""
     secret = bearer(request.headers)
     _looked_up(request, lambda session: agents.require_enrolling(session, secret))
 
 
 def _looked_up(request: Request, look: Callable[[Session], T]) -> T:
-    """One statement says who it is; only refusals take more."""
+    """Looks up an actor. One statement is enough; only refusals need more."""
     return database_of(request).run(look, read_only=True, snapshot=False)
 
 
@@ -204,8 +204,8 @@ def _noted(request: Request, actor: Actor) -> Actor:
 class Call:
     """Runs services for one authenticated request. Each of `read` and `write*` is one transaction and blocks.
 
-    It begins with whether the caller's credential still counts: it was looked up before the body came. `trial`: what is
-    written is checked and answered alike, and then undone.
+    The transaction first checks that the caller's credential is still valid, because it was looked up before the body
+    arrived. `trial`: the change is checked and answered in the same way, and then rolled back.
     """
 
     request: Request
@@ -214,7 +214,7 @@ class Call:
     trial: bool = False
 
     def turn(self) -> AbstractAsyncContextManager[None]:
-        """For endpoints that wait for news: around what they do in a thread. Others have a turn for all of theirs."""
+        """Returns the turn for one step of an endpoint that waits for news. Others have one turn for all work."""
         return turns_of(self.request).turn(self.actor, news=True)
 
     def _run(self, work: Callable[[Session], T], *, read_only: bool = False) -> T:
@@ -246,7 +246,7 @@ class Call:
     def write_once(
         self, key: str | None, service: Callable[[Session, Actor, W], A], wanted: W, /, *, kind: type[A]
     ) -> A:
-        """As `write`, but a repeated idempotency key gets the first answer again."""
+        """Like `write`, but a repeated idempotency key returns the first answer again."""
         if key is None or self.trial:
             return self.write(service, wanted)
         told = self.once(key, wanted).request_hash
@@ -264,9 +264,9 @@ class Call:
         *,
         made: Callable[[A], str],
     ) -> A:
-        """As `write`, for an answer with a secret: a repeated idempotency key is told what was `made`, and no more.
+        """Like `write`, for an answer with a secret, which a repeated idempotency key does not get again.
 
-        `wanted`: the body of the request.
+        A repeat is only told the name of what was `made`. `wanted`: the body of the request.
         """
         if key is None:
             return self.write(service)
@@ -278,26 +278,26 @@ class Call:
         )
 
     def located(self, path: str) -> None:
-        """Says where the object is that was made."""
+        """Sets the Location header to the path of the object that was created."""
         if self.trial:
             return
         self.response.headers["Location"] = path
 
     def tag(self, identity: UUID | None, generation: int) -> None:
-        """Says which state of which object it is.
+        """Sets the ETag header to the state of an object.
 
-        The epoch is that of the moment when the caller was looked up: should it have changed since, the tag matches
-        nothing, and the client reads again.
+        The epoch is that of the caller's lookup. If it has changed since, the tag matches nothing and the client reads
+        again.
         """
         if self.trial or self.actor.epoch is None or identity is None:
             return
         self.response.headers["ETag"] = etag(self.actor.epoch, identity, generation)
 
     def once(self, key: str, wanted: BaseModel | None) -> Once:
-        """What tells this request from others.
+        """Returns the idempotency key with a hash that identifies this request.
 
-        Over what was understood rather than over the bytes: white space and order of members do not matter, nor
-        members that say what would be taken without them, as a newer client's may.
+        The hash covers the parsed request, not its bytes. White space and the order of members do not matter, and
+        neither do members with default values, which newer clients may send.
         """
         url = self.request.url
         said = {} if wanted is None else wanted.model_dump(mode="json", exclude_defaults=True)
@@ -306,7 +306,7 @@ class Call:
         return Once(key, sha256(told.encode()).hexdigest())
 
 
-# ---- what endpoints ask for; async, so that none of them costs a thread
+# ---- dependencies of endpoints; async, so that none of them costs a thread
 
 
 async def _call(request: Request, response: Response) -> Call:
@@ -334,7 +334,7 @@ async def _if_match(
 
 
 def _flag(said: object) -> bool:
-    """As JSON has it; pydantic would take `yes`, `on` and `1` as well."""
+    """Accepts only JSON's spellings; pydantic would accept `yes`, `on` and `1` as well."""
     if said not in ("true", "false"):
         raise ValueError("neither true nor false")
     return said == "true"
@@ -363,7 +363,7 @@ TrialDep = Annotated[Call, Depends(_trial)]
 PageDep = Annotated[PageRequest, Depends(_page)]
 IfMatch = Annotated[Seen | None, Depends(_if_match)]
 IdempotencyKey = Annotated[
-    # The pattern is for documents; what is wrong is better said in words.
+    # The pattern is for the OpenAPI document; the validator's message is easier to understand.
     Annotated[str, AfterValidator(_key), Field(json_schema_extra={"pattern": f"^{idempotency.KEY.pattern}$"})] | None,
     Header(alias="Idempotency-Key", description="1 to 255 visible ASCII characters; a repeat changes nothing"),
 ]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What surrounds every request, whatever answers it: request id, size limit, last resort, log, metrics and traces.
+"""The outermost middleware: request id, size limit, handler of last resort, access log, metrics and traces.
 
-It lies outside of all handlers, so it sees requests that match no route and exceptions that nobody expected.
+It encloses all handlers, so it also sees requests that match no route, and unexpected exceptions.
 """
 
 import asyncio
@@ -47,11 +47,11 @@ _ENROLL = "/v1/enroll"
 
 
 class Envelope:
-    """ASGI middleware. Sets ``request.state.request_id``; the routes set ``request.state.caller`` for the log, and
-    ``request.state.actor`` before they read a body.
+    """ASGI middleware that surrounds every request.
 
-    `bodies` counts what is held of requests' bodies, each of which must be there after `body_s`. `observers` hear of
-    each request when it has been answered.
+    Sets ``request.state.request_id``. The routes set ``request.state.caller`` for the log, and ``request.state.actor``
+    before they read a body. `bodies` counts the bytes of bodies in memory; each body must arrive within `body_s`.
+    `observers` are called after each request.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Envelope:
 
 
 def _announced_bytes(headers: Headers) -> int:
-    """0 if the client did not say, or not in digits; what it sends is counted all the same."""
+    """Returns Content-Length, or 0 if it is missing or malformed. The bytes received are counted in any case."""
     value = headers.get("content-length", "")
     return int(value) if re.fullmatch(r"[0-9]{1,20}", value) else 0
 
@@ -155,7 +155,7 @@ class _Exchange:
         return state
 
     async def receive(self) -> Message:
-        if self._received:  # what else comes is that the client has gone, which takes its time
+        if self._received:  # only the disconnection of the client can follow, and may take long
             return await self._receive()
         message = await self._next_piece()
         size_bytes = len(message.get("body", b""))
@@ -164,7 +164,7 @@ class _Exchange:
         if self._received_bytes > self.body_max:
             raise HTTPException(status_code=413)
         if size_bytes:
-            if not self._held_bytes:  # by now whoever has a credential was looked up
+            if not self._held_bytes:  # the actor of a valid credential is known by now
                 self._stranger = None if "actor" in self.state else self._address()
             self._bodies.take(size_bytes, self._stranger)
             self._held_bytes += size_bytes
@@ -186,7 +186,7 @@ class _Exchange:
             ) from None
 
     def close(self) -> None:
-        """Nothing of the body is held any more."""
+        """Releases the bytes counted for the body."""
         self._bodies.give(self._held_bytes, self._stranger)
         self._held_bytes = 0
 
@@ -197,13 +197,14 @@ class _Exchange:
             headers = MutableHeaders(scope=message)
             headers["X-Request-Id"] = str(self.state["request_id"])
             headers["Cache-Control"] = "no-store"
-            # Stopping: the client's next request goes elsewhere. Broken off: nobody reads the rest of the body.
+            # If the API is stopping, the client must connect elsewhere. After a timeout, the rest of the body is never
+            # read.
             if self._lifecycle.stopping or self._broken_off:
                 headers["Connection"] = "close"
         await self._send(message)
 
     async def fail(self, code: Code, detail: str) -> None:
-        # The body may not have been read: the connection cannot carry another request.
+        # The body may be unread, so the connection cannot carry another request.
         response = ProblemResponse(
             code, detail, request_id=str(self.state["request_id"]), headers={"Connection": "close"}
         )
@@ -220,7 +221,7 @@ class _Exchange:
         )
 
     def log(self, done: Exchange) -> None:
-        """Path and no query, as it came, so that nobody can forge a line; never a header."""
+        """Logs the request: its undecoded path, so that no client can forge a line, but no query and no headers."""
         client = self.scope.get("client")
         source = client[0] if client else "-"
         raw_path: bytes = self.scope.get("raw_path") or self.scope["path"].encode("unicode_escape")

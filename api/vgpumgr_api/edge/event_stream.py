@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events as they happen, as server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+"""Events as server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html).
 
-Each has its position as its `id`, which the client sends back as Last-Event-ID when it connects again. A heartbeat is
-a comment with a position and no data: it dispatches nothing and moves the client's position past what was not for it.
-A stream that the API has to end does so with an event of the type ``problem``.
+Each event's `id` is its position, which the client sends back as Last-Event-ID when it reconnects. A heartbeat is a
+comment with a position and no data: it dispatches no event, and moves the client's position past events of others. The
+API ends a stream with an event of the type ``problem``.
 
-A client that does not read holds no more than one chunk here: nothing is made before the last was taken, and the server
-cuts the connection of a client that does not take one in time (`vgpumgr_api.edge.transport.protocol`).
+A client that does not read occupies at most one chunk here: no chunk is made before the last one was taken. The server
+cuts the connection of a client that does not take a chunk in time (`vgpumgr_api.edge.transport.protocol`).
 """
 
 import asyncio
@@ -56,7 +56,7 @@ def parse_position(text: str) -> tuple[str, int]:
 
 
 class EventStream(Response):
-    """Goes on until somebody ends it: the client, its token, the server, or a gap that cannot be closed."""
+    """A stream that ends with the client, its token or the server, or at a gap that cannot be filled."""
 
     media_type = MEDIA_TYPE
 
@@ -72,7 +72,7 @@ class EventStream(Response):
         request_id: str,
         heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
-        """`turn`: around each `catch_up`. `clock`: what tells whether the actor's token has expired."""
+        """`turn` surrounds each call of `catch_up`. `clock`: the time, to notice that the actor's token has expired."""
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._feed = feed
@@ -97,7 +97,7 @@ class EventStream(Response):
                 await asyncio.gather(gone, return_exceptions=True)
 
     async def _tell(self, send: Send, gone: "asyncio.Task[None]") -> None:
-        """Returns when there is no more to tell, or nobody to tell it to."""
+        """Sends events until the stream ends or the client has gone."""
         await self._say(send, f"retry: {RETRY_MS}\n{self._heartbeat()}")
         beat_s = time.monotonic() + self._heartbeat_s
         while not gone.done():
@@ -119,17 +119,17 @@ class EventStream(Response):
                 beat_s = time.monotonic() + self._heartbeat_s
 
     def _news(self) -> Sequence[Told] | None:
-        """As `Feed.after`; nothing while the feed is of another epoch: its next look shows which of them has ended."""
+        """Like `Feed.after`; nothing while the feed has another epoch: its next look shows which epoch has ended."""
         return self._feed.after(self._position) if self._feed.epoch == self._watcher.epoch else ()
 
     def _patience_s(self, beat_s: float) -> float:
-        """Until the next heartbeat, or until the token has expired."""
+        """Returns the time until the next heartbeat or the end of the token, whichever comes first."""
         wait_s = max(beat_s - time.monotonic(), 0.0)
         ends = self._watcher.actor.expires_at
         return wait_s if ends is None else max(min(wait_s, (ends - self._clock()).total_seconds()), 0.01)
 
     async def _read(self, send: Send) -> bool:
-        """What is no longer in memory, from the database; False if that ended the stream."""
+        """Sends events that are no longer in memory, from the database. Returns False if that ended the stream."""
         try:
             async with self._turn():
                 events, complete_to = await run_in_threadpool(self._catch_up, self._position)
@@ -140,13 +140,13 @@ class EventStream(Response):
         first = _within_a_chunk(events)
         if len(first) < len(events):
             complete_to = first[-1].seq
-        del events  # a slow client would else hold all of them, and each has its own
+        del events  # otherwise each stream to a slow client would keep all of them
         await self._pass_on(send, first)
         self._position = complete_to
         return True
 
     async def _pass_on(self, send: Send, events: Sequence[Told]) -> None:
-        """In pieces that are not too large. The position moves when a piece was taken."""
+        """Sends events in pieces of limited size. The position moves after a piece was taken."""
         piece: list[bytes] = []
         size = 0
         for event in events:
@@ -177,7 +177,7 @@ class EventStream(Response):
 
 
 def _within_a_chunk(events: Sequence[Told]) -> Sequence[Told]:
-    """The first of them, until they fill a chunk."""
+    """Returns the first events, up to the size of a chunk."""
     size = 0
     for count, event in enumerate(events, 1):
         size += event.size
@@ -187,6 +187,6 @@ def _within_a_chunk(events: Sequence[Told]) -> Sequence[Told]:
 
 
 async def _gone(receive: Receive) -> None:
-    """Returns when the client has."""
+    """Returns when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What routes have in common that reservations stand in the way of: one that has expired does not."""
+"""For routes that reservations can block: expired reservations are ended before such a request is refused."""
 
 import time
 from collections.abc import Callable
@@ -19,8 +19,9 @@ NO_ROOM = (Code.QUOTA_EXCEEDED, Code.CAPACITY_NONE)
 
 
 def despite_expired(call: Call, attempt: Callable[[], A]) -> A:
-    """Returns what `attempt` does; one that is refused for want of room, or for reservations, is repeated if something
-    that expired was given back.
+    """Returns the result of `attempt`, repeating it once after ending expired reservations.
+
+    It is repeated only if it was refused for lack of room or because of reservations, and a reservation was ended.
     """
     try:
         return attempt()
@@ -32,9 +33,9 @@ def despite_expired(call: Call, attempt: Callable[[], A]) -> A:
 
 
 def give_expired_back(call: Call) -> bool:
-    """Ends reservations whose time is over, each in a transaction of its own; False if none could be.
+    """Ends expired reservations, each in its own transaction. Returns False if none could be ended.
 
-    After `GIVE_BACK_S` it begins with no other, and leaves the rest to the next request or to housekeeping.
+    After `GIVE_BACK_S` it begins no further one, and leaves the rest to the next request or to housekeeping.
     """
     database = database_of(call.request)
     until_s = time.monotonic() + GIVE_BACK_S

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a request, where pydantic's words do not say what would be right: patterns are for programs."""
+"""Messages for malformed requests where pydantic's are not helpful: patterns are for programs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -41,14 +41,14 @@ WORDS: Mapping[str, str] = {TypeAdapter(kind).json_schema()["pattern"]: words fo
 
 
 def in_words(error: Mapping[str, Any]) -> str:
-    """Returns what is wrong by an error of pydantic's."""
+    """Returns the message for an error of pydantic's."""
     if error["type"] == "string_pattern_mismatch":
         return WORDS.get(error["ctx"]["pattern"], error["msg"])
-    return str(error["msg"]).removeprefix("Value error, ")  # what a check of ours says comes after that
+    return str(error["msg"]).removeprefix("Value error, ")  # pydantic's prefix of our own checks' messages
 
 
 def with_members(error: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns an error of pydantic's with a body of this schema; of an unknown member it says which there are."""
+    """Returns an error of pydantic's for a body of this schema. For an unknown member it names the known ones."""
     if error["type"] != "extra_forbidden":
         return error
     there = sorted({name for each in _at(schema, schema, error["loc"][:-1]) for name in each.get("properties", ())})
@@ -56,7 +56,7 @@ def with_members(error: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping
 
 
 def _at(schema: Mapping[str, Any], whole: Mapping[str, Any], location: Sequence[int | str]) -> Iterator[Any]:
-    """The schemas of what is at this place. `whole`: has the definitions that schemas refer to."""
+    """Returns the schemas that apply at a location. `whole` contains the definitions that schemas refer to."""
     if "$ref" in schema:
         yield from _at(whole["$defs"][schema["$ref"].rpartition("/")[2]], whole, location)
     elif "anyOf" in schema:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The request headers that mean something: Authorization, If-Match, Content-Type, and the ETag of an answer."""
+"""The request headers that the API interprets: Authorization, If-Match, Content-Type; and the ETag of an answer."""
 
 import re
 from uuid import UUID
@@ -16,7 +16,7 @@ ONCE = ("content-type", "idempotency-key", "last-event-id")
 FORWARDED = ("via", "forwarded", "x-forwarded-for", "x-forwarded-proto", "x-real-ip")
 """What proxies add: RFC 9110, section 7.6.3; RFC 7239; and what was there before. Only who ends TLS can."""
 
-# Ours are short, an issuer's have three parts.
+# Our tokens are short; an issuer's have three parts.
 _BEARER = re.compile(
     r"bearer +([A-Za-z0-9._~+/=-]{1,512}|[A-Za-z0-9_-]{1,512}\.[A-Za-z0-9_-]{1,8192}\.[A-Za-z0-9_-]{1,1024})",
     re.IGNORECASE,
@@ -26,7 +26,7 @@ ETAG = r'^"(0|[1-9][0-9]{0,17})(?:-([0-9a-f]{16}))?"$'
 
 
 def bearer(headers: Headers) -> str:
-    """Returns the token. Raises Refusal: AUTH_REQUIRED without one, AUTH_INVALID if it cannot be one of ours."""
+    """Returns the token. Raises Refusal: AUTH_REQUIRED without one, AUTH_INVALID for a malformed one."""
     values = headers.getlist("authorization")
     if not values:
         raise Refusal(Code.AUTH_REQUIRED, "send a token: Authorization: Bearer TOKEN")
@@ -37,13 +37,13 @@ def bearer(headers: Headers) -> str:
 
 
 def authorization_token(headers: Headers) -> str:
-    """Returns the one bearer token that was sent, "" if there is none."""
+    """Returns the bearer token that was sent, "" if there is none."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def seen(headers: Headers) -> Seen | None:
-    """Returns what a change is based on, None if the client did not say."""
+    """Returns the state that a change is based on, None if the client did not name it."""
     values = headers.getlist("if-match")
     if not values:
         return None
@@ -55,24 +55,27 @@ def seen(headers: Headers) -> Seen | None:
 
 
 def etag(epoch: UUID, identity: UUID, generation: int) -> str:
-    """Returns what tells this state of this object from every other, also from those before a restore."""
+    """Returns a tag that differs from that of any other state of any object, also from states before a restore."""
     return f'"{generation}-{mark_of(epoch, identity)}"'
 
 
 def announces_body(headers: Headers) -> bool:
-    """Whether something comes after the headers."""
+    """Whether a body follows the headers."""
     return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
 def refuse_repeated_headers(headers: Headers) -> None:
-    """Of two only the first would be looked at; Authorization and If-Match are asked for where they are read."""
+    """Refuses a repeated header, of which only the first would be read.
+
+    Authorization and If-Match are checked where they are read.
+    """
     for name in ONCE:
         if len(headers.getlist(name)) > 1:
             raise field_refusal(f"header.{name}", "given more than once")
 
 
 def refuse_forwarded(headers: Headers) -> None:
-    """For who is to show a certificate: to a proxy that ends TLS it is shown, and not to us."""
+    """Refuses a request through a proxy that ends TLS, for routes where the client must show us its certificate."""
     for name in FORWARDED:
         if name in headers:
             detail = (
@@ -83,9 +86,9 @@ def refuse_forwarded(headers: Headers) -> None:
 
 
 def require_json(method: str, headers: Headers) -> None:
-    """Refuses a body of another media type, and one that is compressed: nobody could tell how much it becomes.
+    """Refuses a body of another media type, and a compressed one, whose decompressed size is unknown.
 
-    An absent body has no type; the model says whether it is missed.
+    An absent body has no type; the model decides whether a body is required.
     """
     empty = not announces_body(headers)
     codings = ",".join(headers.getlist("content-encoding")).split(",")
@@ -99,6 +102,6 @@ def require_json(method: str, headers: Headers) -> None:
 
 
 def field_refusal(field: str, detail: str) -> Refusal:
-    """FIELD_INVALID for one field, in the words that malformed bodies get."""
+    """Returns FIELD_INVALID for one field, in the same form as for malformed bodies."""
     reason = Reason(code=Code.FIELD_INVALID.value, detail=detail, field=field)
     return Refusal(Code.FIELD_INVALID, f"{field}: {detail}", reasons=(reason,))

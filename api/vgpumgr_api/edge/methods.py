@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which methods a path takes, and those that every path has: HEAD is GET without the body, OPTIONS says what there is.
+"""The methods of a path. Every path also has HEAD, which is GET without the body, and OPTIONS, which lists the methods.
 
-RFC 9110, sections 9.3.2 and 9.3.7. There is no HEAD of what never ends, as of a watch.
+RFC 9110, sections 9.3.2 and 9.3.7. Endless answers, such as watches, have no HEAD.
 """
 
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ WHOLE = "*"
 
 
 def names_action(path: str) -> bool:
-    """Whether it ends as in `h1:drain`: no object has such a name."""
+    """Whether a path ends in an action, for example `h1:drain`. No object has such a name."""
     return ":" in path.rpartition("/")[2]
 
 
 def is_action(scope: Scope) -> bool:
-    """Whether some route is for the action that the path names."""
+    """Whether a route exists for the action that the path names."""
     path = scope["path"]
     return names_action(path) and any(
         names_action(route.path_format) and route.path_regex.match(path) for route in scope["app"].routes
@@ -29,7 +29,7 @@ def is_action(scope: Scope) -> bool:
 
 
 def routes_at(scope: Scope) -> Iterator[Any]:
-    """Every route of this path, whatever the method."""
+    """Yields every route of this path, whatever the method."""
     for route in scope["app"].routes:
         match, _ = route.matches({**scope, "method": ""})
         if match is not Match.NONE or scope["path"] == WHOLE:
@@ -37,7 +37,7 @@ def routes_at(scope: Scope) -> Iterator[Any]:
 
 
 def allowed_methods(scope: Scope) -> str:
-    """Every method that some route takes at this path, "" if there is none; Starlette names those of the first only."""
+    """Returns the methods of all routes at this path, "" if there is none. Starlette lists only the first route's."""
     methods: set[str] = set()
     for route in routes_at(scope):
         methods |= {*route.methods, "OPTIONS"}
@@ -76,7 +76,7 @@ class Methods:
         try:
             await self.app(scope, receive, send_without_body)
         finally:
-            scope["method"] = "HEAD"  # as the log and metrics shall have it
+            scope["method"] = "HEAD"  # for the log and metrics
 
 
 def _is_endless(route: Any) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns whatever went wrong into problem details (RFC 9457) with a frozen code.
+"""Turns exceptions into problem details (RFC 9457) with a frozen code.
 
-One handler per kind of exception; `install` puts them into an application. What none of them knows is a defect and is
+There is one handler per kind of exception; `install` registers them. An exception without a handler is a defect, and is
 caught by `vgpumgr_api.edge.envelope`.
 """
 
@@ -45,7 +45,7 @@ _BY_STATUS = {
 
 
 class ProblemResponse(Response):
-    """The answer to a request that failed. Its body is plain ASCII: it may quote names that are not UTF-8."""
+    """The answer to a failed request. Its body is plain ASCII, because it may quote names that are not valid UTF-8."""
 
     media_type = MEDIA_TYPE
 
@@ -75,13 +75,13 @@ class ProblemResponse(Response):
         self._code = code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Leaves the code in the request's state, for the log and metrics."""
+        """Stores the code in the request's state, for the log and metrics."""
         scope["state"]["problem_code"] = self._code.value
         await super().__call__(scope, receive, send)
 
 
 def problem_text(refusal: Refusal, request_id: str) -> str:
-    """A problem in one line, for where there is no answer left to carry it."""
+    """Returns a problem as one line, for use where an answer has already begun."""
     return _text(refusal.code, refusal.detail, request_id, refusal.reasons, refusal.limits)
 
 
@@ -95,7 +95,7 @@ def _text(code: Code, detail: str, request_id: str, reasons: Sequence[Reason], l
         reasons=list(reasons),
         limits=dict(limits),
     )
-    # Through Python's own JSON: pydantic's refuses lone surrogates, which a client can send in a member's name.
+    # Python's own JSON, because pydantic's rejects lone surrogates, which a client can send in a member's name.
     return json.dumps(problem.model_dump(exclude_none=True), default=str)
 
 
@@ -149,7 +149,7 @@ async def _validation(request: Request, error: Exception) -> Response:
 
 
 def field_detail(reasons: Sequence[Reason], count: int) -> str:
-    """One line about `count` fields at fault, of which `reasons` are the first."""
+    """Returns one line about `count` invalid fields, of which `reasons` are the first."""
     first = f"{reasons[0].field}: {reasons[0].detail}"
     return first if count == 1 else f"{count} fields are not acceptable, the first is {first}"
 
@@ -163,9 +163,9 @@ def _reason(error: Mapping[str, Any]) -> Reason:
 
 
 def json_path(location: Iterable[int | str]) -> str:
-    """A JSON path for a member of the body; ``query.NAME``, ``path.NAME`` or ``header.NAME`` for the rest."""
+    """Returns a JSON path for a member of the body; ``query.NAME``, ``path.NAME`` or ``header.NAME`` for the rest."""
     place, *members = location
-    if place == "header":  # whose names are the same in any case
+    if place == "header":  # header names are case-insensitive
         members = [str(member).lower() for member in members]
     if place != "body":
         return ".".join([str(place), *(str(member)[:NAME_MAX] for member in members)])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a route makes of a body: bounded work for whatever is sent, one parse and one look.
+"""Reads the body of a request with bounded work: one parse and one validation.
 
-A model's schema says how many members and elements its largest body has, so that what has far more is refused by
-counting marks, before anything is built of it. Of what is left the model looks at all; but where it finds very many
-faults, they are not described, which costs many times more than finding them.
+A model's schema determines how many members and elements its largest valid body has. A body with far more is refused by
+counting characters of its text, before any object is built from it. The model validates every other body. If it finds
+very many errors, they are not described, because that costs many times more than finding them.
 """
 
 import json
@@ -40,7 +40,7 @@ _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 class Faulty:
-    """Stands for a body with `faults`, as pydantic describes them. `schema`: what it should be like."""
+    """A body with errors: `faults` are pydantic's descriptions of them. `schema`: that of a valid body."""
 
     def __init__(self, error: ValidationError, schema: Mapping[str, Any]) -> None:
         found = error.errors(include_url=False)
@@ -48,7 +48,7 @@ class Faulty:
 
 
 class ReadRequest(Request):
-    """A request whose body was read, so that FastAPI need not."""
+    """A request whose body was read, so that FastAPI need not read it."""
 
     def __init__(self, request: Request, body: bytes, value: object) -> None:
         super().__init__(request.scope, request.receive)
@@ -56,7 +56,7 @@ class ReadRequest(Request):
         self._value = value
 
     def with_faults(self, found: RequestValidationError) -> RequestValidationError:
-        """What FastAPI has found, with the faults of the body that were found before, in a thread if it is long."""
+        """Returns FastAPI's errors together with those of the body, which were found earlier."""
         if not isinstance(self._value, Faulty):
             return found
         others = [each for each in found.errors() if each["loc"][0] != "body"]
@@ -71,20 +71,22 @@ class ReadRequest(Request):
 
 @dataclass(frozen=True)
 class Extent:
-    """The most that a valid body has. `values`: members and elements, of all its objects and arrays; `text`: characters
-    of strings that may hold marks of JSON, which are those that say their length; others' patterns do not let them.
+    """The maximum size of a valid body. `values`: the members and elements of all its objects and arrays.
+
+    `text`: the characters of strings that may contain JSON's punctuation. Those are strings with a maximum length;
+    other strings have patterns that exclude it.
     """
 
     values: int = 0
     text: int = 0
 
     def times(self, count: int) -> "Extent":
-        """Of so many members or elements that are each like this one."""
+        """Returns the extent of `count` members or elements like this one."""
         return Extent(count * (1 + self.values), count * self.text)
 
 
 class Reader:
-    """Of the bodies of one route, which are to be what `model` says."""
+    """Reads the bodies of one route, which must match `model`."""
 
     def __init__(self, model: Any) -> None:
         self._model: TypeAdapter[Any] = TypeAdapter(model)
@@ -92,10 +94,7 @@ class Reader:
         self.most = _extent(self._schema, self._schema.get("$defs", {}))
 
     async def read(self, request: Request, body: bytes) -> ReadRequest:
-        """Returns the request with an instance of the model for its JSON, or if that is not to be had, Faulty.
-
-        Raises Refusal.
-        """
+        """Returns the request with its body as an instance of the model, or as Faulty if invalid. Raises Refusal."""
         value = await run_in_threadpool(self._read, body) if len(body) > LONG_BYTES else self._read(body)
         return ReadRequest(request, body, value)
 
@@ -136,12 +135,12 @@ class Reader:
 
 
 def _marks(text: str) -> int:
-    """At least how many members and elements it has: each comes after one of these."""
+    """Returns a lower bound of the number of members and elements: each follows one of these characters."""
     return text.count(",") + text.count("{") + text.count("[")
 
 
 def _extent(schema: Mapping[str, Any], known: Mapping[str, Any]) -> Extent:
-    """Of what a JSON schema describes. `known`: the schemas that it refers to. KeyError: there is no bound."""
+    """Returns the extent of a JSON schema. `known`: the schemas it refers to. Raises KeyError if it is unbounded."""
     if "$ref" in schema:
         return _extent(known[schema["$ref"].rpartition("/")[2]], known)
     if "anyOf" in schema:
@@ -166,7 +165,7 @@ def _sum(parts: Iterable[Extent]) -> Extent:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON lets a member be there twice, and parsers choose."""
+    """Refuses a repeated member: JSON permits one, and parsers differ in which they use."""
     members = dict(pairs)
     if len(members) < len(pairs):
         [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
@@ -176,7 +175,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_unstorable(text: str, value: object) -> None:
-    """JSON can say NUL and half a surrogate pair, UTF-8 and PostgreSQL cannot."""
+    """Refuses characters that JSON can express, but UTF-8 or PostgreSQL cannot: lone surrogates and NUL."""
     if "\\u" not in text:
         return
     try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the database can be used, for any number of those who ask, whom nobody knows.
+"""Whether the database can be used, for any number of unauthenticated clients.
 
-One look answers all who ask while it is under way and in the second from its beginning: they cost one thread and one
-transaction a second, however many they are. A database that does not answer for `PATIENCE_S` counts as busy, until it
-does; meanwhile nobody asks it again.
+One check answers all requests that arrive during it and within a second of its beginning. So these requests cost one
+thread and one transaction a second, however many there are. A database that does not answer within `PATIENCE_S` counts
+as busy until it answers; meanwhile no further check begins.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ PATIENCE_S = 10.0
 
 
 class Readiness:
-    """Belongs to the event loop of one server. `clock`: seconds, of any beginning."""
+    """Belongs to the event loop of one server. `clock` counts seconds from any start."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -28,9 +28,9 @@ class Readiness:
         self._begun_s = 0.0
 
     async def require(self, check: Callable[[], None]) -> None:
-        """Raises what `check`, which may block, has raised for somebody within `FRESH_S`.
+        """Raises what `check` raised within the last `FRESH_S`. `check` may block.
 
-        Refusal(DATABASE_BUSY) if it takes longer than `PATIENCE_S`.
+        Raises Refusal(DATABASE_BUSY) if it takes longer than `PATIENCE_S`.
         """
         look = self._look
         if look is None or (look.done() and self._left_s(FRESH_S) == 0):
@@ -54,6 +54,6 @@ class Readiness:
 
 
 def _take_note(look: "asyncio.Task[None]") -> None:
-    """Of an answer for which nobody waits any more; asyncio would log it as forgotten."""
+    """Retrieves the exception of a check that no request waits for any more; otherwise asyncio would log it."""
     if not look.cancelled():
         look.exception()

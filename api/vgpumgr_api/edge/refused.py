@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was refused to somebody who is known, for the audit: no permission, a credential that has ended, no quota.
+"""Enters refusals of authenticated actors in the audit: no permission, an expired or void credential, no quota.
 
-An entry says who, what for and with which code; nothing of the request but method, path and names, so no secret. It is
-written in a transaction of its own, since that of the request was rolled back, and never instead of the answer: what
-the database does not take is in the log. Nobody can fill the audit, which keeps everything: of what one credential is
-refused again for the same thing in the same way there is one entry an hour, with how many there were. Each replica
-counts for itself, and forgets who was quiet for longest.
+An entry contains the actor, the request's method, path and names, and the code; nothing else of the request, so no
+secret. It is written in its own transaction, because that of the request was rolled back. A failure to write it does
+not replace the answer, but is logged. No client can fill the audit, which is never trimmed: equal refusals of one
+credential give one entry an hour, with their number. Each replica counts separately, and forgets the refusals that were
+entered longest ago.
 """
 
 import logging
@@ -42,7 +42,7 @@ Run = Callable[[Callable[[Session], None]], None]
 
 
 class Refused:
-    """Belongs to the event loop of one server. `run`: one transaction. `clock`: seconds, of any beginning."""
+    """Belongs to the event loop of one server. `run` runs one transaction. `clock` counts seconds from any start."""
 
     def __init__(self, run: Run, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._run = run
@@ -50,7 +50,7 @@ class Refused:
         self._since: OrderedDict[tuple[str, ...], tuple[float, int]] = OrderedDict()
 
     async def note(self, request: Request, refusal: Refusal) -> None:
-        """Writes down that a request was refused, if it is known to whom."""
+        """Enters a refused request in the audit, if its actor is known."""
         known: Actor | None = refusal.by or getattr(request.state, "actor", None)
         if known is None or refusal.code not in NOTED or (refusal.code in QUOTA and _trial(request)):
             return
@@ -73,7 +73,7 @@ class Refused:
             log.exception("request %s: the audit lacks that %s was refused: %s", actor.request_id, actor.name, asked)
 
     def _count(self, what: tuple[str, ...]) -> int | None:
-        """How many were left out since the last entry; None if this one is to be left out."""
+        """Returns how many refusals were left out since the last entry; None if this one is to be left out, too."""
         since, left_out = self._since.get(what, (None, 0))
         now = self._clock()
         if since is not None and now - since < AGAIN_S:
@@ -91,7 +91,7 @@ def _trial(request: Request) -> bool:
 
 
 def _with_names(request: Request, asked: str) -> str:
-    """The path with names and UUIDs in it; whatever else somebody put there may be a secret."""
+    """Returns the path with names and UUIDs filled in. Other values may be secrets and are left out."""
 
     def name(place: re.Match[str]) -> str:
         given = str(request.path_params.get(place[1], ""))

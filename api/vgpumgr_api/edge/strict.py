@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kind of route that this API is made of. Before FastAPI looks at a request it establishes, in this order:
+"""The kinds of route of this API. Before FastAPI handles a request, a route checks the following, in this order.
 
-who asks (401) and not too often (429), that the token is good for this part of the API (403), that the body is of a
-type and coding we read (415), that there is none where none is read (400), that no header that means something is given
-twice and no query parameter is unknown or given twice (422), that the body can be read (400). That who asks still may
-is established once more when all of the request is there, in the transaction that does it: see `call.Call`.
+The caller is authenticated (401) and within its rate limit (429). The token's scopes permit this part of the API (403).
+The body's type and coding are supported (415). There is no body where none is read (400). No interpreted header is
+repeated, and no query parameter is unknown or repeated (422). The body can be parsed (400). When the request is
+complete, its transaction checks once more that the caller is still authenticated; see `call.Call`.
 
-Who was looked up lately is counted for its limit before it is looked up again, so that one too many costs next to
-nothing; and few of one credential, or of strangers of one address, are looked up at once.
+A caller that was looked up recently counts towards its limit before it is looked up again, so that an excess request
+costs almost nothing. Concurrent lookups are limited, per credential or, for unknown callers, per address.
 """
 
 import inspect
@@ -54,10 +54,10 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class PublicRoute(APIRoute):
-    """A route that anybody may call, or that knows its callers by itself."""
+    """A route that anybody may call, or whose endpoint identifies callers itself."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """As Starlette's, for whom `h1:drain` would also be an object's name."""
+        """Like Starlette's, but without treating an action such as `h1:drain` as an object's name."""
         match, child = super().matches(scope)
         if match is not Match.NONE and not names_action(self.path_format) and is_action(scope):
             return Match.NONE, {}
@@ -96,10 +96,10 @@ class PublicRoute(APIRoute):
         return handle_strictly
 
     async def admit(self, request: Request) -> None:
-        """Raises Refusal for a caller whom the route is not for."""
+        """Raises Refusal for a caller that may not use the route."""
 
     def turn(self, request: Request) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
-        """Around the work, when all of the request is there."""
+        """Returns the context in which the work is done once the request is complete."""
         return nullcontext()
 
 
@@ -113,20 +113,20 @@ class OneTimeRoute(PublicRoute):
 
 
 class Route(PublicRoute):
-    """A route for the bearer of a token, below ``/v1``. Leaves ``request.state.actor``."""
+    """A route for the bearer of a token, below ``/v1``. Sets ``request.state.actor``."""
 
     async def admit(self, request: Request) -> None:
         actor = await self.identify(request)
         require_scope(actor, self.scope(request.method))
 
     async def identify(self, request: Request) -> Actor:
-        """Looks the caller up, unless it is known to ask too often."""
+        """Looks the caller up, unless it is known to exceed its limit."""
         admitted = _is_admitted(request)
         known = remembered_of(request).find(credential_of(request))
         if known is not None:
             await turns_of(request).require_room(known)
         async with _place(request):
-            # Somebody with this credential may have been looked up while this request waited.
+            # Another request with this credential may have been looked up while this one waited.
             admitted = admitted or _is_admitted(request)
             actor = await _look_up(request)
         if not admitted:
@@ -134,29 +134,29 @@ class Route(PublicRoute):
         return actor
 
     def turn(self, request: Request) -> AbstractAsyncContextManager[None]:
-        """Endpoints that wait for news would keep a place for nothing; they have turns for what they do in between."""
+        """Returns the request's turn. Endpoints that wait for news take a turn for each step, not for the wait."""
         if inspect.iscoroutinefunction(self.endpoint):
             return nullcontext()
         return turns_of(request).turn(request.state.actor, f"{request.method} {self.path_format}")
 
     def scope(self, method: str) -> str:
-        """What a token that has scopes needs here: the part of ``/v1`` and whether it changes something there."""
+        """Returns the scope that a token with scopes needs here: the part of ``/v1``, and read or write."""
         part = self.path_format.split("/")[2].partition(":")[0]
         return f"{part}:{'read' if method == 'GET' else 'write'}"
 
 
 class ReadingRoute(Route):
-    """A route that changes nothing, though its method is not GET."""
+    """A route that changes nothing although its method is not GET."""
 
     def scope(self, method: str) -> str:  # noqa: ARG002
         return super().scope("GET")
 
 
 class ConfirmedRoute(Route):
-    """A route whose service confirms the caller's credential as it looks for what it needs, and spares a question.
+    """A route whose service confirms the caller's credential in its own query, which saves a lookup.
 
-    So a caller that was looked up a short while ago need not be before. Before it is refused for anything it is, so
-    that one that was revoked since is told that, and learns nothing else.
+    So a caller that was looked up recently is not looked up first. Before any refusal it is looked up, so that a caller
+    whose credential was revoked since learns of that, and of nothing else.
     """
 
     def get_route_handler(self) -> Handler:
@@ -184,7 +184,7 @@ class ConfirmedRoute(Route):
 
 
 def _is_admitted(request: Request) -> bool:
-    """Counts a request for whose credential it was when it was last looked up; False if nobody is remembered.
+    """Counts a request for the remembered actor of its credential. Returns False if none is remembered.
 
     Raises Refusal(RATE_EXCEEDED), which costs neither a thread nor a statement.
     """
@@ -197,7 +197,7 @@ def _is_admitted(request: Request) -> bool:
 
 
 def _place(request: Request) -> AbstractAsyncContextManager[None]:
-    """Around a look-up: one of the credential's places or, if nobody is remembered, of the address's."""
+    """Returns a place for a lookup: one of the credential's or, if no actor is remembered, of the address's."""
     credential = credential_of(request)
     known = remembered_of(request).find(credential) is not None
     return turns_of(request).lookup(credential if known else network_of_source(request) or credential)
@@ -216,7 +216,7 @@ async def _look_up(request: Request) -> Actor:
 
 
 def _threaded(endpoint: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """Runs an endpoint in a thread, as FastAPI does, which would look its answer over in another one by itself."""
+    """Runs an endpoint in a thread. FastAPI would use a second thread to validate the answer."""
 
     async def run(**values: Any) -> Any:
         return await run_in_threadpool(partial(metered, endpoint, **values))
@@ -232,7 +232,7 @@ def _query_names(dependant: Dependant) -> Iterator[str]:
 
 
 def refuse_unknown(request: Request, known: frozenset[str]) -> None:
-    """A misspelt filter would otherwise show everything."""
+    """Refuses unknown query parameters: a misspelt filter would otherwise show everything."""
     for name, count in Counter(name for name, _ in request.query_params.multi_items()).items():
         if name not in known:
             there = f"there are {', '.join(sorted(known))}" if known else "this path takes none"
@@ -242,9 +242,9 @@ def refuse_unknown(request: Request, known: frozenset[str]) -> None:
 
 
 def refuse_any(body: bytes) -> None:
-    """A misplaced parameter, as `validate_only` is in a body, would otherwise be as good as not sent.
+    """Refuses a body where none is read: a misplaced `validate_only` in a body would otherwise have no effect.
 
-    Nothing, and an object of nothing, say nothing.
+    An empty body and an empty object are accepted.
     """
     if body.strip() not in (b"", b"{}"):
         raise Refusal(Code.BODY_INVALID, "this request takes no body; what it can be told is in its path and query")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The OpenAPI document, made from the routes and completed by what holds for all of them.
+"""The OpenAPI document, made from the routes and completed with what applies to all of them.
 
-`api/openapi.json` is this document as `text` writes it; a test compares the two.
+`api/openapi.json` is the output of `text`; a test compares the two.
 """
 
 import json
@@ -22,12 +22,12 @@ VERSION = "v1"
 
 
 def install(app: FastAPI) -> None:
-    """Makes ``app.openapi()`` answer with this document."""
+    """Makes ``app.openapi()`` return this document."""
     app.openapi = lambda: _cached(app)  # type: ignore[method-assign]  # FastAPI's documented way
 
 
 def text(app: FastAPI) -> str:
-    """As it is committed: in a stable order, one member per line."""
+    """Returns the document as it is committed: in a stable order, one member per line."""
     return json.dumps(app.openapi(), indent=2, sort_keys=True) + "\n"
 
 
@@ -38,7 +38,7 @@ def _cached(app: FastAPI) -> dict[str, Any]:
 
 
 def document(app: FastAPI, codes: Codes) -> dict[str, Any]:
-    """Made anew. `codes`: what each operation refuses with, by its operationId."""
+    """Returns a new document. `codes`: the error codes of each operation, by its operationId."""
     made = get_openapi(title=app.title, version=app.version, routes=app.routes, separate_input_output_schemas=False)
     schemas = made["components"]["schemas"]
     for unused in ("HTTPValidationError", "ValidationError"):
@@ -60,7 +60,7 @@ def document(app: FastAPI, codes: Codes) -> dict[str, Any]:
 
 
 def _require_if_match(operation: dict[str, Any]) -> None:
-    """The handler says 428 and why; a validator of requests would only say that a header is missing."""
+    """Marks If-Match as required. It is optional for FastAPI, so that the handler can answer 428 with a reason."""
     for each in operation["parameters"]:
         if each["name"] == "If-Match":
             each["required"] = True
@@ -69,7 +69,7 @@ def _require_if_match(operation: dict[str, Any]) -> None:
 
 
 def operations(app: FastAPI) -> list[tuple[str, str, APIRoute]]:
-    """Every path and lower-case method that the application answers, with its route."""
+    """Returns every path, lower-case method and route of the application."""
     routes = [route for route in app.routes if isinstance(route, APIRoute)]
     return [(route.path_format, method.lower(), route) for route in routes for method in sorted(route.methods or ())]
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examples in the OpenAPI document: of each body that is sent or answered, put together from its schema.
+"""The examples in the OpenAPI document, of each request and answer body, built from its schema.
 
-What a schema does not say is said here once, by the member's name, and by its model where names are not enough. A test
-holds the examples against the models, and sends those of requests to the API.
+Values that a schema does not determine are given here by the member's name, and by its model where the name is not
+enough. A test validates the examples against the models, and sends those of requests to the API.
 """
 
 from typing import Any
@@ -117,7 +117,7 @@ FORMATS = {"uuid": SLICE, "date-time": INSTANT}
 
 
 def add(operation: Content, path: str, components: Content) -> None:
-    """Gives an operation examples of its path, of what is sent and of what is answered."""
+    """Adds examples to the path, the request body and the answer bodies of an operation."""
     for parameter in operation.get("parameters", ()):
         if parameter["in"] == "path":
             about = next((known for prefix, known in PATHS.items() if path.startswith(prefix)), TENANT)
@@ -133,7 +133,7 @@ def add(operation: Content, path: str, components: Content) -> None:
 
 
 def example(components: Content, name: str) -> Any:
-    """What an object of one model may look like."""
+    """Returns an example of one model."""
     return _Maker(components).of(name, "", {"$ref": f"#/components/schemas/{name}"})
 
 
@@ -148,7 +148,7 @@ class _Maker:
         self._schemas = components["schemas"]
 
     def of(self, model: str, member: str, schema: Content) -> Any:
-        """`model`: which `member` is one of, "" at the top."""
+        """Returns an example of a member. `model`: the model that contains `member`, "" at the top."""
         if (model, member) in OF_MODELS:
             return OF_MODELS[model, member]
         while "$ref" in schema:
@@ -177,7 +177,7 @@ class _Maker:
 
 
 def _fits(value: Any, schema: Content) -> bool:
-    """Roughly: members of one name may be a number in one model and an object in another."""
+    """Whether a value fits roughly: a member may be a number in one model and an object in another."""
     choices = schema.get("anyOf", [schema])
     kinds = {"string": str, "integer": int, "number": int, "object": dict, "array": list, "boolean": bool}
     return any(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The headers of answers in the OpenAPI document: each is described once, and every answer names those that it has.
+"""The headers of answers in the OpenAPI document. Each is described once; every answer refers to those that it has.
 
-What answers carry is put together in `call`, `envelope` and `problems`; schemathesis holds real ones against this.
+The answers' headers are set in `call`, `envelope` and `problems`; schemathesis validates real answers against this.
 """
 
 from http import HTTPStatus
@@ -60,7 +60,7 @@ OF_STATUS = {
 
 
 def add(operation: Content, method: str, components: Content) -> None:
-    """Gives the good answers of an operation their headers."""
+    """Adds headers to the successful answers of an operation."""
     trial = any(each["name"] == "validate_only" for each in operation.get("parameters", ()))
     good = {int(status): answer for status, answer in operation["responses"].items() if status.startswith("2")}
     for status, answer in good.items():
@@ -68,7 +68,7 @@ def add(operation: Content, method: str, components: Content) -> None:
         if EVENTS in answer.get("content", {}):
             answer["headers"] |= _named(components, "X-Accel-Buffering")
         if trial and status == HTTPStatus.OK and len(good) > 1:
-            continue  # what would be made is nowhere, and has no state
+            continue  # a validated object does not exist, so it has no state
         members = _members(answer, components)
         if "generation" in members and "fleet" not in operation["tags"]:
             answer["headers"] |= _named(components, "ETag", always=not (trial and len(good) == 1))
@@ -77,7 +77,7 @@ def add(operation: Content, method: str, components: Content) -> None:
 
 
 def of_refusal(components: Content, status: int | None = None) -> Content:
-    """Those of a problem; `status` None: of any, also of one that this document does not know."""
+    """Returns the headers of a problem. `status` None: of any problem, including unknown ones."""
     if status is None:
         return _named(components, "Allow", *ALWAYS, *OF_STATUS.values(), always=False)
     named = _named(components, *ALWAYS, always=status not in BY_CONNECTION)
@@ -86,7 +86,7 @@ def of_refusal(components: Content, status: int | None = None) -> Content:
 
 
 def _named(components: Content, *names: str, always: bool = True) -> Content:
-    """`always` there, or at times, which whoever reads the document knows by `required`."""
+    """Returns references to headers. `always`: whether they are always present, `required` in the document."""
     found = {}
     for name in names:
         known = name if always else f"{name}-at-times"
@@ -96,7 +96,7 @@ def _named(components: Content, *names: str, always: bool = True) -> Content:
 
 
 def _members(answer: Content, components: Content) -> Content:
-    """Those of the object that is answered alone; none of a list."""
+    """Returns the members of the object that is the answer; an empty mapping for a list."""
     for media in answer.get("content", {}).values():
         name = media.get("schema", {}).get("$ref", "").rpartition("/")[2]
         members: Content = components["schemas"].get(name, {}).get("properties", {})

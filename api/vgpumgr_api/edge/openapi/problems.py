@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each operation of the OpenAPI document may refuse with: by status, the codes that its handler leads to.
+"""The problems that each operation of the OpenAPI document may answer: the codes of its handler, by status.
 
-`codes.json` beside this file says which; ``make openapi`` finds them in the handlers' source and writes it.
+The codes are in `codes.json` beside this file. ``make openapi`` finds them in the handlers' source and writes it.
 """
 
 import json
@@ -23,13 +23,13 @@ Codes = Mapping[str, Iterable[str]]
 
 
 def known_codes() -> Codes:
-    """The codes of each operation, by its operationId."""
+    """Returns the codes of each operation, by its operationId."""
     found: Codes = json.loads(resources.files(__package__).joinpath(CODES_FILE).read_text())
     return found
 
 
 def describe(operation: dict[str, Any], codes: Iterable[str], components: dict[str, Any]) -> None:
-    """Gives an operation an answer for each status that it refuses with. Equal answers are described once."""
+    """Adds an answer to an operation for each problem status. Equal answers are described once."""
     answers = operation["responses"]
     by_status: dict[int, list[str]] = {}
     for code in codes:

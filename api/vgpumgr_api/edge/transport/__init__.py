@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets and HTTP/1.1: where the API and its metrics listen, and what a client may not do with a connection."""
+"""Sockets and HTTP/1.1: where the API and its metrics listen, and how clients' use of connections is limited."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where Prometheus asks: GET /metrics on a listener of its own, so that whoever reaches the API need not reach it."""
+"""GET /metrics for Prometheus, on a separate listener, so that clients of the API need not reach it."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ MEDIA_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
 
 def read_token(path: Path | None) -> str | None:
-    """Returns what scrapers must show. Raises ListenError for a file that has none."""
+    """Returns the token that scrapers must show. Raises ListenError for a file without a usable token."""
     if path is None:
         return None
     try:
@@ -38,7 +38,7 @@ def read_token(path: Path | None) -> str | None:
 
 
 def application(metrics: Metrics, token: str | None) -> Starlette:
-    """`token`: what a scraper must send as its bearer token; None: nothing."""
+    """Returns the application. `token`: the bearer token that a scraper must send; None: none is needed."""
 
     async def answer(request: Request) -> Response:
         shown = authorization_token(request.headers)
@@ -50,7 +50,7 @@ def application(metrics: Metrics, token: str | None) -> Starlette:
 
 
 class Server(protocol.Server):
-    """A server beside the one that has the signals."""
+    """A server beside the one that handles signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -59,7 +59,7 @@ class Server(protocol.Server):
 
 @contextlib.asynccontextmanager
 async def serving(server: Server | None, sockets: list[socket.socket]) -> AsyncIterator[None]:
-    """Serves metrics until the end of the block; None: does not."""
+    """Serves metrics until the end of the block. Does nothing if `server` is None."""
     if server is None:
         yield
         return

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's collector of cyclic garbage, in a process that answers requests.
+"""Settings of Python's cyclic garbage collector for a process that serves requests.
 
-By itself it looks at what came since it looked last as often as 700 objects more are alive, and every now and then at
-all there are, for 0.1 s in which nobody is answered. Nearly all of those were made at the start and live until the end,
-and requests leave next to nothing to it: 8 objects for a connection over TLS, 60 if that goes wrong.
+By default the collector examines the new objects whenever 700 more objects are alive, and occasionally all objects,
+which blocks requests for 0.1 s. Nearly all of those objects are created at startup and live until the end. Requests
+leave very little cyclic garbage: 8 objects for a TLS connection, 60 if its handshake fails.
 """
 
 import gc
@@ -15,7 +15,7 @@ memory of OpenSSL, 10 MiB until then.
 
 
 def collect_seldom() -> None:
-    """For the rest of the process: what there is now is never looked at again."""
+    """Collects garbage rarely from now on. Objects that exist now are never examined again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the API listens, and the rule that nothing leaves this machine unencrypted.
+"""The addresses where the API listens. No traffic leaves this machine unencrypted.
 
-`listen_host` is an address, a host name, or ``unix:/path/of/socket``. A name is resolved once and the sockets are
-bound to just the addresses that were judged.
+`listen_host` is an address, a host name, or ``unix:/path/of/socket``. A name is resolved once, and the sockets are
+bound to exactly the addresses that were checked.
 """
 
 import contextlib
@@ -21,16 +21,16 @@ SOCKET_MODE = 0o660
 
 
 class ListenError(Exception):
-    """The API cannot or will not listen as configured; the message is one line that says what to change."""
+    """The API cannot or may not listen as configured. The message is one line that says what to change."""
 
 
 def open_sockets(config: Config) -> list[socket.socket]:
-    """Returns bound sockets. Raises ListenError; then nothing stays open."""
+    """Returns bound sockets. If it raises ListenError, no socket stays open."""
     return _sockets("listen_host", config.listen_host, config.listen_port, encrypted=config.tls_certificate is not None)
 
 
 def open_metrics_sockets(config: Config) -> list[socket.socket]:
-    """As `open_sockets`, where Prometheus asks; beyond loopback it must also show a token."""
+    """Like `open_sockets`, for Prometheus. An address beyond loopback also requires a token."""
     if config.metrics_host is None:
         return []
     sockets = _sockets(
@@ -65,14 +65,14 @@ def _sockets(setting: str, host: str, port: int, *, encrypted: bool) -> list[soc
 
 
 def is_loopback(address: str) -> bool:
-    """An address with a zone (``fe80::1%eth0``) is a link's, hence not loopback."""
+    """Whether an address is loopback. One with a zone (``fe80::1%eth0``) is link-local, hence not loopback."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(address).is_loopback
     return False
 
 
 def describe(host: str, sockets: list[socket.socket], *, encrypted: bool) -> str:
-    """For the log: the URLs, with the port that the kernel chose if it was 0."""
+    """Returns the URLs for the log, with the port that the kernel chose if the port was 0."""
     if host.startswith(UNIX):
         return host
     scheme = "https" if encrypted else "http"
@@ -83,7 +83,7 @@ def describe(host: str, sockets: list[socket.socket], *, encrypted: bool) -> str
 
 
 def close(host: str, sockets: list[socket.socket]) -> None:
-    """Closes what is still open and removes the socket's name."""
+    """Closes the sockets that are still open and removes a Unix socket's file."""
     for each in sockets:
         each.close()
     if host.startswith(UNIX):
@@ -91,7 +91,7 @@ def close(host: str, sockets: list[socket.socket]) -> None:
 
 
 def _addresses(setting: str, host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str | int, ...]]]:
-    # None is every address of this machine, which is what an empty host means to everybody else too.
+    # None means every address of this machine, which is also the common meaning of an empty host.
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
@@ -105,8 +105,8 @@ def _inet_socket(
 ) -> socket.socket:
     listener = opened.enter_context(Listener(family, socket.SOCK_STREAM))
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Connections inherit it. asyncio sets it only on sockets that were made for TCP by its number, and without it the
-    # second write of an answer waits until the client, 40 ms later, acknowledges the first.
+    # Connections inherit this option. asyncio sets it only on sockets created with IPPROTO_TCP. Without it, the second
+    # write of an answer waits until the client acknowledges the first, 40 ms later.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for side in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         listener.setsockopt(socket.SOL_SOCKET, side, BUFFER_BYTES)
@@ -121,7 +121,7 @@ def _inet_socket(
 
 
 def _unix_socket(setting: str, path: Path) -> socket.socket:
-    """For the socket's owner and group. Replaces a socket that nobody listens on, nothing else."""
+    """Binds a socket for its owner and group. Replaces a socket file without a listener, but no other file."""
     if not path.is_absolute():
         raise ListenError(f"{setting}: {UNIX}{path} is not an absolute path")
     listener = Listener(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP/1.1 on one connection, and what a client may not do with it.
+"""HTTP/1.1 on one connection, with limits for the client.
 
-uvicorn's, with deadlines for whoever does not come to the point or does not take its answer, with problems where
-uvicorn has plain text, and with what a client's certificate says. Answers may take as long as they need.
+Extends uvicorn's protocol: it sets deadlines for clients that send a request or read an answer too slowly, answers with
+problems where uvicorn sends plain text, and provides the content of a client's certificate. There is no deadline for
+the application to answer.
 """
 
 import asyncio
@@ -45,7 +46,7 @@ _ABSOLUTE = re.compile(rb"https?://[^/]+(/.*)?", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What holds for all connections of one server. `answered` hears of what the application does not see."""
+    """The limits of all connections of one server. `answered` is called for answers that bypass the application."""
 
     settings: ConnectionSettings
     connections: Connections
@@ -53,17 +54,17 @@ class Bounds:
 
 
 class Server(uvicorn.Server):
-    """A server whose connections have bounds."""
+    """A server whose connections have limits."""
 
     def __init__(self, config: uvicorn.Config, bounds: Bounds) -> None:
         super().__init__(config)
         self._bounds = bounds
 
     async def startup(self, sockets: list[Listener] | None = None) -> None:  # type: ignore[override]  # counted ones
-        """As uvicorn's, which has no deadline for TLS; there is no lifespan."""
+        """Like uvicorn's, with a deadline for the TLS handshake, and without a lifespan."""
         tls: ssl.SSLContext | None = self.config.ssl
         allowed_s = None if tls is None else float(self._bounds.settings.handshake_s)
-        # asyncio gives each connection 256 KiB to read into, before anybody has said a word.
+        # By default asyncio gives each connection a read buffer of 256 KiB before the client has sent anything.
         sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
         loop = asyncio.get_running_loop()
         self.servers = []
@@ -84,7 +85,7 @@ class Server(uvicorn.Server):
 
 
 def _in_origin_form(app: ASGIApp) -> ASGIApp:
-    """What proxies ask for, `http://host/path`, is for the application what others ask for: RFC 9112, section 3.2.2."""
+    """Converts a proxy's request target `http://host/path` to the usual form `/path`: RFC 9112, section 3.2.2."""
 
     async def called(scope: Scope, receive: Receive, send: Send) -> None:
         found = _ABSOLUTE.fullmatch(scope["raw_path"])
@@ -97,9 +98,9 @@ def _in_origin_form(app: ASGIApp) -> ASGIApp:
 
 
 def _framing_fault(scope: Scope) -> str | None:
-    """Returns why a proxy may have seen other headers or the end elsewhere: RFC 9112, sections 3.2 and 6.1."""
+    """Returns why a proxy may have parsed other headers or another end of the request: RFC 9112, 3.2 and 6.1."""
     names = [name for name, _ in scope["headers"]]
-    # h11 joins folded lines, by which another header can end up in the value of Host.
+    # h11 joins folded lines, so another header can become part of the value of Host.
     if any(name == b"host" and not _HOST.fullmatch(value) for name, value in scope["headers"]):
         return "Host is not a host and a port"
     if b"transfer-encoding" not in names:
@@ -110,7 +111,7 @@ def _framing_fault(scope: Scope) -> str | None:
 
 
 def _framed_once(app: ASGIApp, refuse: Callable[[Refusal], ASGIApp]) -> ASGIApp:
-    """Refuses requests whose end is ambiguous, so that nothing is smuggled past a proxy, and ends the connection."""
+    """Refuses requests with an ambiguous end, to prevent request smuggling, and closes the connection."""
 
     async def called(scope: Scope, receive: Receive, send: Send) -> None:
         fault = _framing_fault(scope)
@@ -134,7 +135,7 @@ class Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
-        # Writing is paused as soon as the kernel does not take all of it: at most one message waits here.
+        # Pauses writing as soon as the kernel's buffer is full, so that at most one message waits here.
         transport.set_write_buffer_limits(high=1, low=0)
         listened = transport.get_extra_info("socket")
         refusal = None if listened is None else self._bounds.connections.refusal(listened.fileno())
@@ -174,9 +175,9 @@ class Protocol(H11Protocol):
             self._deadline = None
 
     def _watch_client(self) -> None:
-        """Between two requests the timeout of kept connections holds, until the next begins."""
+        """Sets the deadline for the current phase. Between requests, uvicorn's keep-alive timeout applies."""
         state = self.conn.their_state
-        asked: object = self.cycle  # None before the first request, which uvicorn's annotation denies
+        asked: object = self.cycle  # None before the first request, despite uvicorn's annotation
         phase = ""
         if state is h11.SEND_BODY:
             phase = "body"
@@ -193,7 +194,7 @@ class Protocol(H11Protocol):
             self._deadline = self.loop.call_later(settings.body_s + GRACE_S, self.transport.abort)
 
     def _head_is_late(self) -> None:
-        """Who has said nothing at all has asked for nothing."""
+        """Ends a connection whose request is late; answers only if the client has sent a part of one."""
         if self.conn.trailing_data[0] and self.conn.our_state is h11.IDLE and not self.transport.is_closing():
             self._answer(Code.REQUEST_TIMEOUT, f"no head of a request within {self._bounds.settings.head_s} s")
         else:
@@ -203,7 +204,7 @@ class Protocol(H11Protocol):
         self._answer(Code.BODY_INVALID, NO_REQUEST + msg)
 
     def _answer(self, code: Code, detail: str) -> None:
-        """To what is no request; the connection ends."""
+        """Answers input that is not a request, and closes the connection."""
         response = ProblemResponse(code, detail, request_id="-")
         headers = [*response.raw_headers, (b"connection", b"close")]
         reason = HTTPStatus(response.status_code).phrase.encode()
@@ -217,7 +218,7 @@ class Protocol(H11Protocol):
         self._note(code, response.status_code)
 
     def _refusing(self, refusal: Refusal) -> ASGIApp:
-        """What takes the application's place and ends the connection."""
+        """Returns an application that answers with this refusal and closes the connection."""
 
         async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
             response = ProblemResponse(
