@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of requests' bodies is in memory: one is small, but each connection may bring one and be slow about it.
+"""Limits the bytes of request bodies in memory: each body is small, but every connection may send one slowly.
 
-Most of it is for those whose credential was looked up before their body is read. Strangers, and hosts that enrol, have
-a part of their own, and each address one of that: who has no credential keeps nobody out who has one.
+Most of the memory is for clients whose credential was checked before their body is read. Unauthenticated clients,
+including hosts that enrol, have a separate part, and each address has a share of that part. So clients without a
+credential cannot exclude those with one.
 """
 
 from collections import Counter
@@ -19,7 +20,7 @@ ADDRESS_PART = 4
 
 
 class Bodies:
-    """Belongs to the event loop of one server. `most_bytes`: of all that are held at once."""
+    """Belongs to the event loop of one server. `most_bytes`: the limit for all bodies together."""
 
     def __init__(self, most_bytes: int) -> None:
         self._strangers_left_bytes = most_bytes // STRANGERS_PART
@@ -28,9 +29,9 @@ class Bodies:
         self._by_address: Counter[str] = Counter()
 
     def take(self, size_bytes: int, stranger: str | None = None) -> None:
-        """Counts a piece. Raises Refusal(API_FULL) if there is no room, and counts nothing.
+        """Counts a piece of a body. Raises Refusal(API_FULL) and counts nothing if there is no room.
 
-        `stranger`: the address of one who is not known; None: of who is.
+        `stranger`: the address of an unauthenticated client; None for an authenticated one.
         """
         if size_bytes > self._room(stranger):
             raise Refusal(
@@ -41,7 +42,7 @@ class Bodies:
         self._count(size_bytes, stranger)
 
     def give(self, size_bytes: int, stranger: str | None = None) -> None:
-        """So many of those are no longer held."""
+        """Releases bytes that were counted by `take`."""
         self._count(-size_bytes, stranger)
 
     def _room(self, stranger: str | None) -> int:

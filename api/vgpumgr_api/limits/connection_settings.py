@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many connections there may be and how long a client may take: the table `[connections]` of the settings."""
+"""Limits of connections and of clients' time: the table `[connections]` of the settings."""
 
 from typing import Annotated
 
@@ -9,16 +9,17 @@ Seconds = Annotated[int, Field(ge=1, le=3600)]
 
 
 class ConnectionSettings(BaseModel):
-    """Each replica counts for itself.
+    """Limits of connections. Each replica counts separately.
 
-    `total`: connections at most. `per_address`: from one IPv4 address or one /64 of IPv6; 0: as many as `total`; those
-    of a Unix socket have no address. `bodies_bytes`: bodies of requests that are held at once, all together; one in 16
-    of them those of strangers, as hosts that enrol, and one in 64 those of strangers from one address.
+    `total`: the maximum number of connections. `per_address`: the maximum from one IPv4 address or one IPv6 /64; 0: no
+    limit except `total`. Connections to a Unix socket have no address. `bodies_bytes`: the maximum bytes of request
+    bodies in memory; 1/16 of them is for unauthenticated clients such as hosts that enrol, and 1/64 for those of one
+    address.
 
-    `handshake_s`: from a connection to the end of TLS's handshake, and how long its end may take. `head_s`: until a
-    request's head is complete, from the connection or, on one that was kept, from the head's first byte. `body_s`: from
-    there to the end of its body. `idle_s`: how long a connection is kept between two requests. `take_s`: how long a
-    client may take to take an answer, or one piece of one that goes on.
+    `handshake_s`: the time for the TLS handshake, and for the end of TLS. `head_s`: the time for a complete request
+    head, from the connection or, on a reused connection, from the head's first byte. `body_s`: the time from there to
+    the end of the body. `idle_s`: how long a connection is kept between two requests. `take_s`: how long a client may
+    take to read an answer, or one piece of a streamed answer.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many connections there are, in total and from each address, counted from the kernel's accept to the close.
+"""Limits the connections, in total and from each address, from the kernel's accept to the close.
 
-One too many gets through TLS and its first request is answered with a problem, so that its client knows when to come
-again; beyond `REFUSING` such at once connections are reset, which costs next to nothing.
+An excess connection completes TLS, and its first request is answered with a problem, so that its client knows when to
+retry. Beyond `REFUSING` of these at once, connections are reset, which costs almost nothing.
 """
 
 import ipaddress
@@ -33,7 +33,7 @@ log = logging.getLogger("vgpumgr_api.limits.connections")
 
 
 class Connections:
-    """The count. Belongs to the event loop of one server. `per_address` 0: no limit of its own."""
+    """Counts connections. Belongs to the event loop of one server. `per_address` 0: no limit per address."""
 
     def __init__(self, *, total: int, per_address: int) -> None:
         self.total = total
@@ -48,7 +48,7 @@ class Connections:
         return self._taken + len(self._refused)
 
     def enter(self, descriptor: int, address: str) -> bool:
-        """Counts a connection; False if there is not even room to refuse it. `address`: "" for none."""
+        """Counts a connection. Returns False if there is no room even to refuse it. `address`: "" for none."""
         refusal = self._judge(address)
         if refusal is None:
             self._taken += 1
@@ -61,7 +61,7 @@ class Connections:
         return True
 
     def leave(self, descriptor: int, address: str) -> None:
-        """What `enter` counted has ended."""
+        """Ends the count of a connection that `enter` counted."""
         if self._refused.pop(descriptor, None) is not None:
             return
         self._taken -= 1
@@ -70,7 +70,7 @@ class Connections:
             del self._by_address[address]
 
     def refusal(self, descriptor: int) -> Refusal | None:
-        """What its client is to be told, if it is one too many."""
+        """Returns the refusal for the connection's client, None if it is within the limits."""
         return self._refused.get(descriptor)
 
     def _judge(self, address: str) -> Refusal | None:
@@ -90,12 +90,12 @@ class Connections:
 
 
 class Listener(socket.socket):
-    """A listening socket whose connections are counted, once `connections` says where."""
+    """A listening socket that counts its connections in `connections`, if set."""
 
     connections: Connections | None = None
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """As a socket's. BlockingIOError also for a connection that was reset."""
+        """Like a socket's accept. Raises BlockingIOError also for a connection that was reset."""
         plain, peer = super().accept()
         if self.connections is None:
             return plain, peer
@@ -121,14 +121,14 @@ class _Counted(socket.socket):
 
 
 def address_of(family: int, peer: Any) -> str:
-    """Whom a connection counts for: an IPv4 address, a network of 64 bits of IPv6, "" on a Unix socket."""
+    """Returns the address that a connection counts for: an IPv4 address, an IPv6 /64, or "" on a Unix socket."""
     if family not in (socket.AF_INET, socket.AF_INET6):
         return ""
     return network_of(str(peer[0]))
 
 
 def network_of(host: str) -> str:
-    """The address that counts for a client's; what is none, for itself."""
+    """Returns the address that a client's address counts for; a string that is no address is returned unchanged."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -139,7 +139,7 @@ def network_of(host: str) -> str:
 
 
 def room_for(total: int) -> int:
-    """Raises the limit of open files as far as `total` connections need and it goes; returns how many fit."""
+    """Raises the limit of open files for `total` connections, as far as possible. Returns how many connections fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = total + REFUSING + OTHER_FILES
     if soft < wanted:

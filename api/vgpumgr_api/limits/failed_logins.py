@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often one address may come with credentials that do not count, before it is refused unlooked at.
+"""Limits the rate of invalid credentials from one address; further ones are refused without a lookup.
 
-Looking a credential up costs statements or signatures, and whoever has none may send as many as it likes. Addresses are
-those of connections, of IPv6 their networks: what a header says of another is not believed. Nobody is locked out by
-somebody else: a credential that has counted here passes from wherever it comes, and when there are too many addresses
-to remember, those that were quiet for longest are forgiven. Each replica counts for itself.
+A lookup costs statements or signature checks, and a client without a valid credential may send any number of invalid
+ones. An address is that of the connection, or for IPv6 its network; headers that name another are not trusted. No
+client can lock out another one: a credential that was valid here before passes from any address. If there are too many
+addresses to remember, those that failed longest ago are forgotten. Each replica counts separately.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _FAILED = (Code.AUTH_INVALID, Code.AUTH_EXPIRED)
 
 
 class FailedLogins:
-    """Belongs to the event loop of one server. 0 per second: no limit. `clock`: nanoseconds, of any beginning."""
+    """Belongs to the event loop of one server. 0 per second: no limit. `clock` counts nanoseconds from any start."""
 
     def __init__(self, per_s: int = 0, *, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._step_ns = 10**9 // per_s if per_s else 0
@@ -34,10 +34,10 @@ class FailedLogins:
 
     @contextlib.contextmanager
     def counting(self, source: str, credential: str) -> Iterator[None]:
-        """Around what looks a credential up. Refusal(RATE_EXCEEDED) if that is not to be done.
+        """The context of a credential's lookup. Raises Refusal(RATE_EXCEEDED) if the limit is exceeded.
 
-        `source`: an address, "" for none, as on a Unix socket: such are not told apart and not limited. `credential`:
-        what tells it from others, "" for none.
+        `source`: an address, "" for none, for example on a Unix socket; requests without one are not limited.
+        `credential`: identifies the credential, "" for none.
         """
         if self._step_ns == 0 or not source or not credential:
             yield
@@ -50,7 +50,7 @@ class FailedLogins:
             if refusal.code in _FAILED:
                 self._known.pop(credential, None)
                 self._failed(source)
-            elif refusal.code is Code.HOST_FENCED:  # who has to hear it must be able to go on asking
+            elif refusal.code is Code.HOST_FENCED:  # a fenced host must be able to ask again
                 self._remember(credential)
             raise
         self._remember(credential)
@@ -68,7 +68,7 @@ class FailedLogins:
     def _failed(self, source: str) -> None:
         now_ns = self._clock()
         until_ns = max(self._spent_until_ns.get(source, now_ns), now_ns) + self._step_ns
-        # Many that were looked up at once cost no more than the one too many.
+        # Concurrent failures above the limit are charged only once.
         self._spent_until_ns[source] = min(until_ns, now_ns + BURST_NS + self._step_ns)
         self._spent_until_ns.move_to_end(source)
         if len(self._spent_until_ns) > ADDRESSES_MAX:

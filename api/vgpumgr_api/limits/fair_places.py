@@ -2,12 +2,12 @@
 """Places for requests, given to the client that has used the least of them so far.
 
 Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) over clients. A client is charged the time for which its
-requests had places: an estimate when a request gets one, the difference when it ends. A client that was idle starts
-where the others are, so that it neither has saved anything up nor owes anything.
+requests had places: an estimate when a request gets a place, the difference when it ends. A client that was idle starts
+at the current virtual time, so that it has neither credit nor debt.
 
-Order alone is not enough: the threads of a process share one interpreter, so that whoever runs competes with all
-others that run. Therefore the requests of one client that run at the same time are expected to take no more than
-`WORK_S` of processor time together. A request that is expected to take more runs as the only one of its client.
+The order alone is not enough: the threads of a process share one interpreter, so all running requests compete with each
+other. Therefore the concurrent requests of one client may together be expected to take at most `WORK_S` of processor
+time. A request that is expected to take more runs only while no other of its client does.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ CLIENTS_MAX = 10_000
 
 @dataclass
 class Spent:
-    """Processor time that threads took for one request; they add to it."""
+    """Processor time that threads took for one request. The threads add to it."""
 
     processor_s: float = 0.0
 
@@ -51,7 +51,7 @@ class _Cost:
 
 @dataclass(eq=False)
 class _Waiter:
-    """`expected`: said when it gets its place, by what is known then."""
+    """A waiting request. `expected`: its estimated cost, set when it gets its place."""
 
     client: "_Client"
     kind: str
@@ -62,7 +62,7 @@ class _Waiter:
 
 @dataclass(eq=False)
 class _Client:
-    """`finish_s`: virtual time up to which it has used its share."""
+    """A client. `finish_s`: the virtual time up to which it has used its share."""
 
     finish_s: float
     costs: dict[str, _Cost] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class _Client:
 
 
 class FairPlaces:
-    """Belongs to one event loop. `clock`: seconds, of any beginning."""
+    """Belongs to one event loop. `clock` counts seconds from any start."""
 
     def __init__(self, places: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._free = places
@@ -88,14 +88,14 @@ class FairPlaces:
         self.waiting = 0
 
     def __len__(self) -> int:
-        """How many clients are remembered."""
+        """The number of clients remembered."""
         return len(self._clients)
 
     @asynccontextmanager
     async def place(self, client: Hashable, kind: str, *, wait_s: float) -> AsyncIterator[Spent]:
-        """Around the work. `kind`: of the request; those of one kind are expected to cost a client about as much.
+        """The context of the work. `kind`: requests of one kind are expected to cost a client about the same.
 
-        Raises TimeoutError if no place came in `wait_s`.
+        Raises TimeoutError if no place was free within `wait_s`.
         """
         self._number += 1
         waiter = _Waiter(self._known(client), kind, self._number, asyncio.get_running_loop().create_future())
@@ -119,7 +119,7 @@ class FairPlaces:
         except BaseException:
             if waiter in waiter.client.waiting:
                 self._unqueue(waiter)
-            elif not waiter.given.cancelled():  # it got a place at the moment in which it was given up
+            elif not waiter.given.cancelled():  # it got a place at the moment when it stopped waiting
                 waiter.client.finish_s -= waiter.expected.place_s
                 self._free_place(waiter)
             self._give()
@@ -130,7 +130,7 @@ class FairPlaces:
             ready = [each for each in self._backlogged if self._may_run(each)]
             if not ready:
                 return
-            # Of those that are level, the one whose request came first.
+            # Among equal clients, the one whose request came first.
             client = min(ready, key=lambda each: (self._start_s(each), each.waiting[0].number))
             waiter = client.waiting[0]
             self._unqueue(waiter)
@@ -196,5 +196,5 @@ class FairPlaces:
             for name, each in self._clients.items()
             if each.running or each.waiting or each.finish_s > self._virtual_s
         }
-        # Not each time that one more comes while all of them count.
+        # Avoids a pass for every new client while all of them are active.
         self._forget_at = max(CLIENTS_MAX, 2 * len(self._clients))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often one token, and one tenant with all its tokens, may ask. Each replica counts for itself.
+"""Limits the request rate of each token, and of each tenant with all its tokens. Each replica counts separately.
 
-The generic cell rate algorithm (ITU-T I.371): one instant per key says until when its allowance is spent.
+The generic cell rate algorithm (ITU-T I.371): one time per key says until when its allowance is spent.
 """
 
 import time
@@ -20,7 +20,7 @@ KEYS_MAX = 10_000
 
 
 class Limiter:
-    """Of one kind of key; 0 per second: no limit."""
+    """The limiter for one kind of key. 0 per second: no limit."""
 
     def __init__(self, per_s: int) -> None:
         self._step_ns = 10**9 // per_s if per_s else 0
@@ -31,7 +31,7 @@ class Limiter:
         return len(self._spent_until_ns)
 
     def wait_ns(self, key: Hashable, now_ns: int) -> int:
-        """Takes one from the allowance and returns 0, or takes nothing and returns how long there is none."""
+        """Takes one request from the allowance and returns 0, or returns how long to wait and takes nothing."""
         if self._step_ns == 0:
             return 0
         until_ns = max(self._spent_until_ns.get(key, now_ns), now_ns) + self._step_ns
@@ -44,12 +44,12 @@ class Limiter:
 
     def _forget(self, now_ns: int) -> None:
         self._spent_until_ns = {each: until for each, until in self._spent_until_ns.items() if until > now_ns}
-        # Not each time that one more comes while all of them count.
+        # Avoids a pass for every new key while all of them are active.
         self._forget_at = max(KEYS_MAX, 2 * len(self._spent_until_ns))
 
 
 class Limits:
-    """Belongs to the event loop of one server. `clock`: nanoseconds, of any beginning."""
+    """Belongs to the event loop of one server. `clock` counts nanoseconds from any start."""
 
     def __init__(
         self, *, token_per_s: int = 0, tenant_per_s: int = 0, clock: Callable[[], int] = time.monotonic_ns
@@ -59,7 +59,7 @@ class Limits:
         self._clock = clock
 
     def admit(self, actor: Actor) -> None:
-        """Raises Refusal(RATE_EXCEEDED) if it asks too often."""
+        """Raises Refusal(RATE_EXCEEDED) if the actor exceeds its rate."""
         now_ns = self._clock()
         self._require(self._tokens.wait_ns(actor.token_id or actor.scope, now_ns), "this token")
         if actor.tenant_id is not None:

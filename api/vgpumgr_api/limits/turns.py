@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may be worked at now, so that nobody takes all threads and all connections of the database from the others.
+"""Limits concurrent work, so that no client takes all threads and all database connections from the others.
 
-A request waits here, where it costs neither, until there is a place: one of its tenant's, and one of those for whom it
-is. Agents have places of their own, of which one host gets few, and nobody's request takes what is left for
-authentication, of which one credential gets few as well, health and the jobs of `housekeeping`. A tenant and its
-projects, who share a quota and so its lock, count as one. Each replica counts for itself.
+A request waits here, where it uses neither, until it gets a place of its tenant's and one of the shared places. Agents
+have separate places, of which one host gets few. Authentication, health and the jobs of `housekeeping` use the threads
+and connections left over, which no request's place takes; of these one credential gets few. A tenant and its projects
+count as one, because they share a quota and its lock. Each replica counts separately.
 
-Places that are not for agents go to whoever has used them least, see `fair_places`: those of a tenant by token, those
-of everybody by tenant, or by token where there is no tenant.
+Places that are not for agents go to the client that has used them least, see `fair_places`. For a tenant's places the
+clients are its tokens; for the shared places they are the tenants, and tokens without a tenant.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ _spent: ContextVar[tuple[Spent, ...]] = ContextVar("spent", default=())
 
 
 def metered(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Calls `work` and charges the turn that it is part of with the processor time of this thread."""
+    """Calls `work` and charges this thread's processor time to the turn that it is part of."""
     began_s = thread_time()
     try:
         return work(*args, **kwargs)
@@ -69,7 +69,7 @@ def metered(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 class _Share:
-    """What a host or a credential has under way."""
+    """The running and waiting requests of a host, or lookups of a credential."""
 
     def __init__(self, places: int) -> None:
         self.places = asyncio.Semaphore(places)
@@ -77,7 +77,7 @@ class _Share:
 
 
 class _TenantShare:
-    """What a tenant has under way."""
+    """The running and waiting requests of a tenant."""
 
     def __init__(self, places: int) -> None:
         self.places = FairPlaces(places)
@@ -88,8 +88,9 @@ S = TypeVar("S", _Share, _TenantShare)
 
 
 class Turns:
-    """Belongs to the event loop of one server. `tenant`: how many of one tenant's are worked at; 0: no limit for it.
-    `token_waiting`: how many of one token may wait for a place; 0: no limit.
+    """Belongs to the event loop of one server. `tenant`: how many requests of one tenant run at once; 0: no limit.
+
+    `token_waiting`: how many requests of one token may wait for a place; 0: no limit.
     """
 
     def __init__(self, *, tenant: int = 0, token_waiting: int = 0) -> None:
@@ -105,18 +106,16 @@ class Turns:
 
     @property
     def working(self) -> int:
-        """Requests that have a place, those of agents not counted."""
+        """The number of requests with a place, without those of agents."""
         return self._shared.working
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for a place, those of agents not counted."""
+        """The number of requests that wait for a place, without those of agents."""
         return self._waiting.total()
 
     async def require_room(self, actor: Actor) -> None:
-        """Raises Refusal(RATE_EXCEEDED), after `HELD_S`, for one more request of a token or tenant that has too many
-        under way.
-        """
+        """Raises Refusal(RATE_EXCEEDED), after `HELD_S`, if the token or tenant has too many requests under way."""
         try:
             self._require_room(actor)
         except Refusal:
@@ -135,11 +134,10 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, actor: Actor, kind: str = NEWS, *, news: bool = False) -> AsyncIterator[None]:
-        """Around what takes a thread and a connection for `actor`. `kind`: of the request, for what it may cost.
-        `news`: for something that it has waited for, as all hosts may at once.
+        """The context of work that takes a thread and a connection. `kind`: of the request, to estimate its cost.
 
-        Raises Refusal: RATE_EXCEEDED if its token or tenant has too many under way, DATABASE_BUSY if no place came in
-        `WAIT_S`.
+        `news`: for work after a wait for a change, which all hosts may do at once. Raises Refusal: RATE_EXCEEDED if the
+        token or tenant has too many requests under way, DATABASE_BUSY if no place was free within `WAIT_S`.
         """
         if actor.role is TokenRole.HOST:
             async with self._turn_of_host(actor, news=news):
@@ -174,7 +172,7 @@ class Turns:
                 finally:
                     _spent.set(before)
         except TimeoutError:
-            if not counted:  # of the work
+            if not counted:  # raised by the work
                 raise
             raise _busy() from None
         finally:
@@ -199,9 +197,9 @@ class Turns:
 
     @asynccontextmanager
     async def lookup(self, whose: str) -> AsyncIterator[None]:
-        """Around what takes a thread and a connection to find out who asks. `whose`: a credential, or an address.
+        """The context of a credential's lookup. `whose`: the credential, or the address of an unknown client.
 
-        Raises Refusal(DATABASE_BUSY) if no place came in `WAIT_S`.
+        Raises Refusal(DATABASE_BUSY) if no place was free within `WAIT_S`.
         """
         with _sharing(self._lookups, whose, lambda: _Share(LOOKUPS)) as share:
             async with _place(share.places):
@@ -235,7 +233,7 @@ def _busy() -> Refusal:
 
 @contextmanager
 def _sharing(shares: dict[K, S], whose: K, make: Callable[[], S]) -> Iterator[S]:
-    """Counts one in."""
+    """Counts a user of a share for the duration of the block."""
     share = shares.get(whose) or shares.setdefault(whose, make())
     share.count += 1
     try:
