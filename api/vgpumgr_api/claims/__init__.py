@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a slice: profiles and reservations before it, the claim itself, its progress, deadlines and release."""
+"""The life of a slice: profiles and reservations before it, then the claim, its progress, deadlines and release."""

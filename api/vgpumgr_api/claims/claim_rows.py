@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a claim writes once its GPU is charged: itself, the life that the ledger bills, the event, the audit entry."""
+"""The rows written for a claim once its GPU is charged: claim, grant for the ledger, event and audit entry."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +31,7 @@ _CLAIM = parameters_for(models.Slice, "claim", _COLUMNS)
 
 
 def _inserted() -> Insert:
-    """Meets no row if a report took the type away between the look at it and the lock on its GPU."""
+    """Inserts no row if a report removed the mdev type after it was chosen and before its GPU was locked."""
     same = [_TYPES.c[name] == _CLAIM[of] for name, of in _OF_TYPE.items()]
     held = ~bindparam("chosen", type_=Boolean())
     found = select(*_CLAIM.values()).where(or_(held, select(_TYPES.c.gpu_id).where(*same).exists()))
@@ -57,9 +57,10 @@ def write(
     bump: bool,
     kept: Mapping[str, Any] | None,
 ) -> None:
-    """Writes a claim down. `bump`: and tells its host, which locks that; see `bump_claimed`. `kept`: and its answer.
+    """Writes the rows of a claim.
 
-    Raises TryAgain if the host takes no more claims, or has lost the type.
+    `bump`: also advances its host's desired generation, which locks the host; see `bump_claimed`. `kept`: also stores
+    the answer for a repeated request. Raises TryAgain if the host takes no more claims, or no longer has the mdev type.
     """
     typed = claim.workload == Workload.VM.value
     detail = {"profile": profile, "vm_uuid": str(claim.vm_uuid) if claim.vm_uuid else None}

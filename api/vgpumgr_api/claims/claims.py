@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims: what gives a slice to a tenant, and starts to take it back."""
+"""Claims: giving a slice to a tenant, and beginning its release."""
 
 from collections.abc import Sequence
 from uuid import UUID, uuid4
@@ -50,11 +50,11 @@ def create_slice(
     validate_only: bool = False,
     once: Once | None = None,
 ) -> Slice:
-    """Claims a slice: quotas, a GPU and the claim in one transaction, or nothing.
+    """Claims a slice: charges the quotas and a GPU and writes the claim in one transaction, or changes nothing.
 
-    A VM that has a slice of the tenant gets its others on the same host, unless `host` says otherwise. With
-    `validate_only` everything is tried, the answer made, and nothing kept. With `once` as `idempotency.once` does it,
-    whose last statement it spares.
+    A VM that already has a slice of the tenant gets further slices on the same host, unless `host` names another.
+    `validate_only` does everything, returns the answer, and rolls back. `once` works like `idempotency.once`, but saves
+    that function's last statement.
     """
     if once is not None:
         begun = idempotency.begin(session, actor, once, Slice)
@@ -66,7 +66,7 @@ def create_slice(
 
 
 def create_slices(session: Session, actor: Actor, batch: SliceBatch, *, validate_only: bool = False) -> Slices:
-    """Claims several slices of one tenant as `create_slice` does one, all or none; quotas are asked for the sum."""
+    """Claims several slices of one tenant like `create_slice`, all or none. Quotas are charged the sum."""
     tenant = batch.slices[0].tenant
     others = [number for number, request in enumerate(batch.slices) if request.tenant != tenant]
     if others:
@@ -88,7 +88,7 @@ def list_slices(
     profile: str | None = None,
     gpu_id: UUID | None = None,
 ) -> Page[Slice]:
-    """Returns the slices of tenants that `actor` reaches, by id. `tenant` is that one, without its projects."""
+    """Returns the slices of tenants that `actor` reaches, by id. `tenant` selects that tenant, without its projects."""
     statement = views().where(reachable_tenants(actor))
     if tenant is not None:
         owner = tenant_named(session, tenant)
@@ -119,7 +119,7 @@ def get_slice(session: Session, actor: Actor, slice_id: UUID) -> Slice:
 def delete_slice(session: Session, actor: Actor, slice_id: UUID, *, if_match: IfMatch) -> Slice:
     """Turns a claim into a tombstone. Quota and capacity return when the host has confirmed that the device is gone.
 
-    Repeating it changes nothing, nor does deleting a lost slice: that is a tombstone already.
+    Repeating this changes nothing. Deleting a lost slice changes nothing either, because it is a tombstone already.
     """
     require_change(actor)
     claim, host_id, tenant = _locked(session, actor, slice_id)
@@ -141,7 +141,7 @@ def delete_slice(session: Session, actor: Actor, slice_id: UUID, *, if_match: If
 def wanted_of(
     session: Session, actor: Actor, tenant: models.Tenant, profile: models.Profile, request: SliceCreate
 ) -> Wanted:
-    """Returns what a claim needs of a GPU, as things are now. The caller holds the lock of the tenant's quota."""
+    """Returns what a claim currently needs of a GPU. The caller holds the lock of the tenant's quota."""
     host_id = host_wanted(session, actor, request.host)
     return Wanted(
         share_permille=profile.share_permille,
@@ -185,7 +185,7 @@ def _claim(
         tenant = who.tenant
         require_tenant(actor, tenant)
     profiles = [_profile(session, who, *each) for each in zip(requests, bodies, strict=True)]
-    # What is held by a reservation was charged when that was made.
+    # The places of a reservation were charged when it was made.
     new = [
         Asked(profile, f"{body}.profile")
         for request, profile, body in zip(requests, profiles, bodies, strict=True)
@@ -206,7 +206,7 @@ def _claim(
         claim_rows.write(session, actor, claim, who, profile.name, place, bump=len(requests) == 1, kept=kept)
         hosts.add(place.host_id)
         claimed.append(made)
-    if len(requests) > 1:  # only when all GPUs are locked, since hosts come after them
+    if len(requests) > 1:  # only once all GPUs are locked: hosts come later in the lock order
         bump_claimed(session, hosts)
     return claimed
 
@@ -221,7 +221,7 @@ def _profile(session: Session, who: Claiming, request: SliceCreate, body: str) -
 def _place(
     session: Session, actor: Actor, tenant: models.Tenant, profile: models.Profile, asked: SliceCreate, *, first: bool
 ) -> tuple[SliceCreate, Place]:
-    """Returns a claim, with the ties that its reservation has, and where it goes."""
+    """Returns the claim, with the ties of its reservation if it names one, and its place."""
     require_sense(asked)
     request = reservations.with_ties(session, tenant, asked)
     wanted = wanted_of(session, actor, tenant, profile, request)
@@ -231,7 +231,7 @@ def _place(
 
 
 def _in_batch(refusal: Refusal, number: int, count: int) -> Refusal:
-    """Returns the same, told of the claim of this number in a batch."""
+    """Returns the refusal with the number of the claim in its batch."""
 
     def told(reason: Reason) -> Reason:
         if not reason.field.startswith("$."):
@@ -255,7 +255,7 @@ def _answer(
     place: Place,
     standings: Sequence[Standing],
 ) -> Slice:
-    """What a claim looks like that was just made. Its tenant's standing is the last."""
+    """Returns the slice just claimed, as clients see it. The last of `standings` is its tenant's."""
     return answer(
         seen(
             claim,
@@ -272,7 +272,7 @@ def _answer(
 def new_claim(
     session: Session, tenant: models.Tenant, profile: models.Profile, request: SliceCreate, place: Place
 ) -> models.Slice:
-    """Returns a claim on a place that was taken, of no session; see `claim_rows`."""
+    """Returns a claim on the place taken. The object belongs to no session; see `claim_rows`."""
     affinity, anti_affinity = request.affinity, request.anti_affinity
     return models.Slice(
         id=uuid4(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long things may take before the API says that they do not get on: the table `[deadlines]` of the settings."""
+"""Deadlines after which the API reports that something makes no progress: the table `[deadlines]` of the settings."""
 
 from typing import Annotated
 
@@ -7,15 +7,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vgpumgr.wire.fleet import LEASE_S
 
-# The least is longer than an outage of the API that nobody notices; see `liveness`.
+# The minimum is longer than an outage of the API that nobody notices; see `liveness`.
 Deadline = Annotated[int, Field(ge=120, le=366 * 86400)]
 
 
 class Deadlines(BaseModel):
-    """Seconds. A claim is to be prepared, a prepared slice attached, a deleted one confirmed gone within these.
+    """Seconds within which a claim must be prepared, a prepared slice attached, and a deleted slice confirmed gone.
 
-    `host_lost_s`: how long a host may be silent. `lease_s`: after that none of its VMs starts without the API; it is
-    a setting of its own.
+    `host_lost_s`: how long a host may be silent. `lease_s`: the time after which a silent host starts no VM; it is a
+    separate setting.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

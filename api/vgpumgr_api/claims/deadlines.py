@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens when nothing happened for too long. Nothing is released by it: a state and an event say so.
+"""Jobs of `housekeeping` that notice missed deadlines. They release nothing: they set a state and record an event.
 
-Jobs of `housekeeping`; each returns whether there is more to do. Replicas may do them at once: each passes over the
-rows that another one holds, and what was done once no longer fits the condition.
+Each job returns whether there is more to do. Replicas may run a job at once: each skips the rows that another has
+locked, and a row that was handled no longer matches the condition.
 """
 
 from datetime import timedelta
@@ -28,7 +28,7 @@ CLOCK = local_operator("api:deadlines")
 
 
 def overdue_slices(session: Session, limits: Deadlines) -> bool:
-    """Slices that stayed where they may stay for a limited time only."""
+    """Marks slices that were in a state with a deadline for too long as failed or orphaned."""
     alive = alive_for(session)
     more = False
     for state, limit_s in (
@@ -56,7 +56,7 @@ def overdue_slices(session: Session, limits: Deadlines) -> bool:
 
 
 def unnamed_slices(session: Session, limits: Deadlines) -> bool:
-    """Slices of which no host has said anything yet get the row by which their time is watched."""
+    """Creates a progress row for slices that no host has reported yet, so that their deadlines apply."""
     limit = timedelta(seconds=min(limits.claimed_s, limits.releasing_s))
     claims = session.scalars(
         select(Slice)
@@ -76,7 +76,7 @@ def unnamed_slices(session: Session, limits: Deadlines) -> bool:
 
 
 def silent_hosts(session: Session, limits: Deadlines) -> bool:
-    """Hosts that have not been heard of for too long are lost, until they are heard of again."""
+    """Marks hosts as lost that have been silent for too long, and hosts that report again as returned."""
     limit = timedelta(seconds=limits.host_lost_s)
     found = HostReport.reported_at > now(session) - limit
     returned = session.execute(_hosts(HostReport.lost_at.is_not(None), found)).all()
@@ -102,10 +102,10 @@ def silent_hosts(session: Session, limits: Deadlines) -> bool:
 
 
 def ended_leases(session: Session, limits: Deadlines) -> bool:
-    """Slices of hosts that are silent for longer than their lease: no VM starts with them, nobody knows what runs.
+    """Marks slices as orphaned whose host has been silent for longer than its lease: no VM can start with them.
 
-    Those hosts are lost, or never will be: in maintenance, or without a credential or a report since they enrolled. A
-    report of such a host comes before, and is then known here, or after, and takes back what is said here.
+    Such a host is marked lost, or can never be: it is in maintenance, or has no credential, or has not reported since
+    it enrolled. A concurrent report of the host is either visible here, or comes later and corrects the state set here.
     """
     host_lost = timedelta(seconds=limits.host_lost_s)
     silent: ColumnElement[bool] = HostReport.lost_at.is_not(None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What would come of a claim, and why. Looks at every GPU, and locks and stores nothing."""
+"""Explains whether a claim would succeed, and why not. Examines every GPU; locks and stores nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,8 +27,10 @@ from vgpumgr_api.tenancy.quota_rules import Asked
 
 @dataclass(frozen=True)
 class _Held:
-    """What a claim would find of the reservation that it names: GPUs of its places, in the order in which they are
-    taken, or what is wrong with it; and what is wanted of a GPU in exchange.
+    """What a claim would find of the reservation that it names.
+
+    `gpus`: the GPUs of its places, in the order in which they are taken. `wrong`: what is wrong with the reservation.
+    `wanted`: what the claim needs of a GPU; in an exchange, without the ties of the place that it gives up.
     """
 
     wanted: Wanted
@@ -37,7 +39,7 @@ class _Held:
 
 
 def explain(session: Session, actor: Actor, request: SliceCreate) -> Explanation:
-    """Returns what stands in the way of a claim: quotas, and for each GPU the first thing. Viewers may ask, too."""
+    """Returns the obstacles to a claim: quotas, and the first obstacle on each GPU. Viewers may ask, too."""
     require_person(actor)
     require_sense(request)
     tenant, profile = asked_by(session, actor, request.tenant, request.profile)
@@ -75,7 +77,7 @@ def explain(session: Session, actor: Actor, request: SliceCreate) -> Explanation
 def _held(
     session: Session, tenant: models.Tenant, profile: models.Profile, request: SliceCreate, wanted: Wanted
 ) -> _Held:
-    """As `reservations.draw` would find it."""
+    """Returns what `reservations.draw` would find."""
     found = reservations.named(session, tenant, profile, request.reservation)
     statement, there = reservations.usable(found, wanted)
     gpus = session.scalars(statement.with_only_columns(Hold.gpu_id), parameters(session, there)).all()

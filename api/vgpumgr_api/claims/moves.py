@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moving a slice of a VM that does not run to another host, by a pair of claims that quotas count once.
+"""Moving the slice of a stopped VM to another host, by two claims that quotas count once.
 
-The slice on the host that it leaves becomes `lost`: a tombstone that counts on its GPU and in no quota. The one that
-replaces it is claimed in the same transaction and charged to nobody, because the quota has that charge already. No VM
-starts with it while it is `moving`, because the host that is left may still start one with the other. That ends when
-this host has confirmed that the other is gone, when it is fenced, or when an operator says that the machine is off.
+The slice on the source host becomes `lost`: a tombstone that counts on its GPU and in no quota. Its replacement on the
+target host is claimed in the same transaction. It is charged to no quota, because the quota already contains the charge
+of the first slice. No VM starts with the replacement while it is `moving`, because the source host may still start a VM
+with the old slice. `moving` ends when the source host confirms that its slice is gone, when that host is fenced, or
+when an operator states that the machine is off.
 
-Of the two the slice that is left is locked first.
+The old slice is locked before its replacement.
 """
 
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ from vgpumgr_api.usage import grants
 
 @dataclass(frozen=True)
 class _Held:
-    """A claim with whose it is and where."""
+    """A claim with its tenant and its host."""
 
     claim: models.Slice
     tenant: models.Tenant
@@ -51,7 +52,7 @@ def move_slice(
 ) -> Slice:
     """Returns the slice that replaces this one on another host.
 
-    Repeating it changes nothing, but for an operator's word that the host which is left is off.
+    Repeating this changes nothing, except that an operator may add the statement that the source host is off.
     """
     require_change(actor)
     if request.source_off is not None:
@@ -73,10 +74,10 @@ def move_slice(
 
 
 def abort_move(session: Session, actor: Actor, slice_id: UUID, *, if_match: IfMatch = None) -> Slice:
-    """Returns the slice that was to be left, which is claimed as before. `slice_id`: the one that was to replace it.
+    """Aborts a move and returns the old slice, which is claimed as before. `slice_id`: the replacement.
 
-    Only while that is `moving`: later a VM may have started with it. Holds the report row of the host that was to be
-    left, as a fence and a report of it do.
+    A move can be aborted only while the replacement is `moving`: later a VM may have started with it. This locks the
+    report row of the source host, as a fence and a report of that host do.
     """
     require_change(actor)
     found = _found(session, actor, models.Slice.id == slice_id)
@@ -145,7 +146,7 @@ def _move(session: Session, actor: Actor, source: _Held, host_id: UUID, *, movin
 
 
 def _again(session: Session, actor: Actor, slice_id: UUID, successor: _Held, request: SliceMove) -> Slice:
-    """The same move once more, perhaps with the word that ends it."""
+    """Repeats a move that was made before. `source_off` may now end it."""
     claim, host = successor.claim, successor.host
     if request.host not in (host.name, str(host.id)):
         raise Refusal(
@@ -162,7 +163,7 @@ def _again(session: Session, actor: Actor, slice_id: UUID, successor: _Held, req
     return get_slice(session, actor, claim.id)
 
 
-# ---- who may be moved, and where to
+# ---- which slices may move, and where to
 
 
 def _require_movable(claim: models.Slice) -> None:
@@ -203,7 +204,7 @@ def _require_stopped(session: Session, source: _Held) -> None:
 
 
 def _require_off(session: Session, host: models.Host, said: str) -> None:
-    """An operator's word is not taken against that of the host itself."""
+    """Refuses an operator's statement that a host is off while that host still reports."""
     if said != host.name:
         detail = f"the slice leaves host {host.name}; say that name when you are sure that it is off"
         raise _wrong("$.source_off", detail)
@@ -225,7 +226,7 @@ def _about(code: Code, claim: models.Slice) -> tuple[Reason, ...]:
     return (Reason(code=code, detail=f"slice {claim.id}", about=subject),)
 
 
-# ---- the pair
+# ---- the two claims
 
 
 def _as_claim(claim: models.Slice, tenant: models.Tenant, profile: models.Profile) -> SliceCreate:

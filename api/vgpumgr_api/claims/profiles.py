@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classes of slice. They never change, so that a claim means what it meant when it was made."""
+"""Profiles: classes of slice. A profile never changes, so a claim keeps the meaning that it had when it was made."""
 
 from uuid import uuid4
 
@@ -24,7 +24,7 @@ from vgpumgr_api.tenancy import quota_rules
 
 
 def list_profiles(session: Session, actor: Actor, page: PageRequest, *, mode: Mode | None = None) -> Page[Profile]:
-    """Returns all profiles, by name; tenants see them too."""
+    """Returns all profiles, by name. Tenants may see them too."""
     require_person(actor)
     statement = select(models.Profile)
     if mode is not None:
@@ -34,7 +34,7 @@ def list_profiles(session: Session, actor: Actor, page: PageRequest, *, mode: Mo
 
 
 def create_profile(session: Session, actor: Actor, request: ProfileCreate) -> Profile:
-    """Makes a profile. Operators only."""
+    """Creates a profile. For operators only."""
     require_operator(actor)
     period_us = _reserve_period_us(request)
     _require_legal(request)
@@ -77,7 +77,7 @@ def get_profile(session: Session, actor: Actor, name: str) -> Profile:
 
 
 def delete_profile(session: Session, actor: Actor, name: str, *, if_match: IfMatch) -> None:
-    """Removes a profile of which there is no slice. Operators only."""
+    """Removes a profile that no slice uses. For operators only."""
     require_operator(actor)
     profile = profile_named(session, name)
     require_match(session, if_match, profile.id, profile.generation)
@@ -104,7 +104,7 @@ def _reserve_period_us(request: ProfileCreate) -> int | None:
 
 
 def _require_legal(request: ProfileCreate) -> None:
-    """Whether some GPU's kernel would take it; the rules are those of `vgpu_combination_check` in the scheduler."""
+    """Refuses a profile that no GPU's kernel accepts, by the rules of `vgpu_combination_check` in the scheduler."""
     if request.policy in (None, Policy.BEST_EFFORT):
         return
     mode = Mode.STRICT if request.policy is Policy.FIXED_SHARE else Mode.FAIR

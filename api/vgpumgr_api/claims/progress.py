@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far each slice has come.
+"""The progress of each slice.
 
     claimed -> prepared -> attached -> releasing -> gone (event ``slice.released``)
 
-Forth and back between the first three as its host says: a VM that stops leaves a slice claimed, and nothing is given
-up by that. `failed` and `orphaned` are said of slices that did not get on in time or whose host says that they cannot
-be; they end nothing either, and what a host says next, or a deletion, takes a slice out of them. `lost`: see
-`fencing`. A slice without a row here is as its claim says, since that was made.
+The host's reports move a slice forth and back between the first three states: a VM that stops leaves its slice claimed,
+and nothing is released. A slice is `failed` or `orphaned` if it missed a deadline, or if its host reports an error.
+These states release nothing either; the host's next report or a deletion ends them. For `lost` see `fencing`. A slice
+without a row here has been in the state of its claim since that was made.
 
-Hosts' words and the clock come here and never into the claims themselves.
+Hosts' reports and deadlines change these rows only, never the claims themselves.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ KINDS = {SliceState.CLAIMED: "slice.detached"} | {
 
 @dataclass(frozen=True)
 class Place:
-    """A state, and why if that is one of those that have a reason. `timed`: for a limited time."""
+    """A state, with its reason if the state has one. `timed`: a deadline applies."""
 
     state: SliceState
     timed: bool = False
@@ -63,9 +63,10 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """What is known of a slice before a report is taken in. `place` None: nothing but its claim.
+    """What is known of a slice before a report is processed. `place` None: only its claim is known.
 
-    `rests`: it stays prepared for as long as it likes. Processes come and go; a VM that has its device opens it.
+    `rests`: the slice may stay prepared without a deadline. That holds for slices for processes, which come and go; a
+    VM with a device must open it.
     """
 
     claimed: bool
@@ -74,12 +75,12 @@ class Standing:
 
 
 def state_of_row() -> ColumnElement[str]:
-    """The state of a slice in a statement that joins `SliceProgress` to it, outer."""
+    """Returns the state of a slice, for a statement that outer-joins `SliceProgress` to it."""
     return func.coalesce(SliceProgress.state, Slice.state)
 
 
 def standings(session: Session, host_id: UUID) -> dict[UUID, Standing]:
-    """Returns all slices of a host."""
+    """Returns the standing of every slice of a host."""
     rows = session.execute(
         select(Slice.id, Slice.state, SliceProgress, Slice.workload)
         .join(Gpu, Gpu.id == Slice.gpu_id)
@@ -97,9 +98,9 @@ def _rests(workload: str) -> bool:
 
 
 def heard(place: Place | None, said: ReportedSlice, *, rests: bool = False) -> Place:
-    """Returns where a claimed slice is, after what its host has said of it. Pure.
+    """Returns the place of a claimed slice after a report of its host. Pure.
 
-    A deadline that has passed is forgotten only once the slice has got on. `rests`: see `Standing`.
+    A missed deadline stays recorded until the slice reaches a later state. `rests`: see `Standing`.
     """
     error = printable(said.error)[:200]
     if said.present and said.open:
@@ -119,7 +120,7 @@ def heard(place: Place | None, said: ReportedSlice, *, rests: bool = False) -> P
 
 
 def follow(session: Session, actor: Actor, before: dict[UUID, Standing], said: Sequence[ReportedSlice]) -> None:
-    """Notes what a host has said of its claimed slices; those it does not name stay as they are.
+    """Records a host's report of its claimed slices. Slices that the report does not name keep their state.
 
     The caller holds the lock of the host's report row.
     """
@@ -141,7 +142,7 @@ def _heard(before: Standing, said: ReportedSlice) -> Place:
 
 
 def claims_held(session: Session, *conditions: ColumnElement[bool]) -> list[tuple[Slice, Tenant]]:
-    """Returns claimed slices, none of which is deleted before this transaction ends, by id."""
+    """Returns claimed slices by id, locked so that none is deleted before this transaction ends."""
     rows = session.execute(
         select(Slice, Tenant)
         .join(Tenant, Tenant.id == Slice.tenant_id)
@@ -154,7 +155,7 @@ def claims_held(session: Session, *conditions: ColumnElement[bool]) -> list[tupl
 
 
 def locked(session: Session, claim: Slice) -> SliceProgress:
-    """Returns a slice's row, made if it has none. The caller holds the slice."""
+    """Returns a slice's locked progress row, created if needed. The caller holds the slice's lock."""
     statement = (
         select(SliceProgress)
         .where(SliceProgress.slice_id == claim.id)
@@ -175,9 +176,9 @@ def locked(session: Session, claim: Slice) -> SliceProgress:
 
 
 def move(session: Session, actor: Actor, claim: Slice, tenant: Tenant, row: SliceProgress, to: Place) -> None:
-    """Brings a slice to another place, with an event if that is another state or for another reason.
+    """Moves a slice to another place, with an event if its state or reason changes.
 
-    A permit that was in vain has its time in its detail: another detail is another occurrence.
+    The detail of an unused permit contains its time, so a different detail is a new occurrence and also gets an event.
     """
     anew = (row.state, row.reason) != (to.state.value, to.reason)
     anew |= to.reason in _PERMITS and row.detail != to.detail
@@ -191,25 +192,25 @@ def move(session: Session, actor: Actor, claim: Slice, tenant: Tenant, row: Slic
 
 
 def begin_release(session: Session, slice_id: UUID) -> None:
-    """A slice was deleted. The caller holds it."""
+    """Records that a slice was deleted. The caller holds its lock."""
     place = Place(SliceState.RELEASING, timed=True)
     upsert(session, SliceProgress, [_row(slice_id, place, now(session))])
 
 
 def put(session: Session, slice_id: UUID, place: Place) -> None:
-    """Brings a slice to another place, and tells nobody. The caller holds it."""
+    """Moves a slice to another place without an event. The caller holds its lock."""
     upsert(session, SliceProgress, [_row(slice_id, place, now(session))])
 
 
 def arriving(host: str) -> Place:
-    """Returns where a slice is that comes from a host, until that has confirmed it."""
+    """Returns the place of a slice that is moving from `host`, until that host has confirmed the move."""
     return Place(SliceState.CLAIMED, detail=f"host {host} has not confirmed yet that it left there")
 
 
 def settle_moves(session: Session, actor: Actor, those: ColumnElement[bool]) -> set[UUID]:
-    """Lets VMs start with slices that come from another host, and returns the hosts whose desired state changes by it.
+    """Ends moves, so that VMs may start with the new slices. Returns the hosts whose desired state changes.
 
-    The caller knows that no VM starts with what they replace.
+    The caller knows that no VM starts with the slices that these replace.
     """
     rows = session.execute(
         select(Slice, Tenant, Gpu.host_id)
@@ -230,7 +231,7 @@ def settle_moves(session: Session, actor: Actor, those: ColumnElement[bool]) -> 
 
 
 def lose(session: Session, slice_ids: Sequence[UUID]) -> None:
-    """The host of these was fenced. The caller holds them."""
+    """Marks slices of a fenced host as lost. The caller holds their locks."""
     upsert(session, SliceProgress, [_row(one, Place(SliceState.LOST), now(session)) for one in sorted(slice_ids)])
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of claims: quota and capacity return. Only for slices whose host has confirmed that they are gone.
+"""The end of claims, which returns quota and capacity. Only for slices that their host has confirmed gone.
 
-Of a host that was fenced quota returns at once, see `fencing`; capacity then as usual, or with the host itself.
+A fence returns the quota of a host's slices at once, see `fencing`. Their capacity returns as usual, or when the host
+is removed.
 """
 
 from collections import Counter, defaultdict
@@ -26,9 +27,9 @@ BATCH = 500
 
 
 def release(session: Session, actor: Actor, slice_ids: list[UUID]) -> set[UUID]:
-    """Deletes tombstones and returns the hosts whose desired state changes by it.
+    """Deletes tombstones and returns the hosts whose desired state changes.
 
-    The caller holds the lock of the host's report row, so that nobody else releases the same slices.
+    The caller holds the lock of the host's report row, so that no other transaction releases the same slices.
     """
     if not slice_ids:
         return set()
@@ -63,17 +64,17 @@ def release(session: Session, actor: Actor, slice_ids: list[UUID]) -> set[UUID]:
 
 
 def owners_in_order(claims: Iterable[tuple[Slice | Hold, Tenant]]) -> list[UUID]:
-    """Returns whose quotas count these slices, as claims lock them: accounts, then projects, each by id."""
+    """Returns the owners whose quotas count these slices, in lock order: accounts, then projects, each by id."""
     tenants = [tenant for _, tenant in claims]
     accounts = {tenant.account_id or tenant.id for tenant in tenants}
     return [*sorted(accounts), *sorted({tenant.id for tenant in tenants} - accounts)]
 
 
 def return_quota(session: Session, claims: Sequence[tuple[Slice | Hold, Tenant]]) -> None:
-    """Takes slices, or places held for them, out of their owners' use."""
+    """Subtracts slices, or places reserved for them, from their owners' use."""
     counts: dict[UUID, Counter[str]] = defaultdict(Counter)
     for claim, tenant in claims:
-        # An account's own slices and those of its projects count in the account.
+        # An account counts its own slices and those of its projects.
         for owner in (tenant.id, tenant.account_id):
             if owner is not None:
                 counts[owner] += Counter(share_permille=claim.share_permille, mem_bytes=claim.mem_bytes, slices=1)
@@ -82,7 +83,7 @@ def return_quota(session: Session, claims: Sequence[tuple[Slice | Hold, Tenant]]
 
 
 def forget_lost(session: Session, actor: Actor, gpu_ids: Sequence[UUID]) -> None:
-    """Deletes the lost slices of GPUs that go themselves. The caller holds their locks."""
+    """Deletes the lost slices of GPUs that are being removed. The caller holds the locks of the GPUs."""
     for claim, tenant in session.execute(
         select(Slice, Tenant)
         .join(Tenant, Tenant.id == Slice.tenant_id)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reservations: quota and places on GPUs that are held for a tenant's claims until an instant.
+"""Reservations: quota and places on GPUs that are kept for a tenant's claims until a given time.
 
-An end does not depend on anybody who watches the clock: after `expires_at` no claim gets a place, and what is still
-held is given back before a claim is refused for want of it (see `expired`). Places are locked after quotas and GPUs.
+The end of a reservation needs no timer: after `expires_at` no claim gets a place, and its places are returned before a
+claim is refused for lack of room (see `expire`). Places are locked after quotas and GPUs.
 """
 
 import logging
@@ -46,7 +46,7 @@ log = logging.getLogger("vgpumgr_api.claims.reservations")
 
 
 def create_reservation(session: Session, actor: Actor, request: ReservationCreate) -> Reservation:
-    """Holds places for slices of one profile as claims would take them, all or none."""
+    """Reserves places for slices of one profile, placed like claims, all or none."""
     require_change(actor)
     tenant, profile = asked_by(session, actor, request.tenant, request.profile)
     wanted = Wanted(
@@ -77,7 +77,7 @@ def create_reservation(session: Session, actor: Actor, request: ReservationCreat
     session.add(made)
     session.flush()
     for number in range(request.places):
-        # Under the lock of the tenant's quota; each place sees those that were held before it.
+        # This runs under the lock of the tenant's quota. Each place takes those reserved before it into account.
         wanted = replace(wanted, ties=ties_of(session, tenant.id, request))
         place = take(session, wanted, first=number == 0)
         session.add(_hold(made, profile, place))
@@ -99,7 +99,7 @@ def create_reservation(session: Session, actor: Actor, request: ReservationCreat
 def list_reservations(
     session: Session, actor: Actor, page: PageRequest, *, tenant: str | None = None, profile: str | None = None
 ) -> Page[Reservation]:
-    """Returns what is held for the tenants that `actor` reaches, by id; nothing that has expired."""
+    """Returns the unexpired reservations of the tenants that `actor` reaches, by id."""
     statement = _views(session).where(reachable_tenants(actor))
     if tenant is not None:
         owner = tenant_named(session, tenant)
@@ -121,7 +121,7 @@ def get_reservation(session: Session, actor: Actor, reservation_id: UUID) -> Res
 
 
 def delete_reservation(session: Session, actor: Actor, reservation_id: UUID, *, if_match: IfMatch) -> None:
-    """Gives back what is still held. Slices that took places stay."""
+    """Returns the remaining places of a reservation. Slices that took places stay."""
     require_change(actor)
     found = get_reservation(session, actor, reservation_id)
     refuse_other(session, if_match, found.id, found.generation)
@@ -130,16 +130,16 @@ def delete_reservation(session: Session, actor: Actor, reservation_id: UUID, *, 
 
 
 def expire(session: Session) -> bool:
-    """Gives back what one reservation holds whose time is over; False if there is none that can be.
+    """Ends one expired reservation and returns its places. Returns False if none can be ended.
 
-    What others have locked is waited for only if there is nothing else, and then for the one that expired first alone;
-    if that stays locked, the others are tried once more. One that fails keeps no later one from its end: it is logged,
-    left as it is, and tried again the next time.
+    Reservations with locked rows are skipped at first. If no other is left, this waits for the one that expired first;
+    if that stays locked, the others are tried once more. A failure does not block later reservations: it is logged, and
+    that reservation is tried again the next time.
     """
     with session.begin_nested() as passing:
         if _end_one(session, wait=False):
             return True
-        passing.rollback()  # so that who waits has no locks that others wait for
+        passing.rollback()  # releases all locks, so that other transactions do not wait for this one while it waits
     try:
         return _end_one(session, wait=True)
     except OperationalError as error:
@@ -149,14 +149,16 @@ def expire(session: Session) -> bool:
 
 
 def _end_one(session: Session, *, wait: bool) -> bool:
-    """`wait` False: passes over what is locked, and leaves it to who waits to say what fails. Else raises
-    OperationalError for what stays locked.
+    """Ends the first expired reservation that can be ended.
+
+    `wait` False: skips locked reservations, and does not log failures, which the call with `wait` reports. `wait` True:
+    raises OperationalError for a reservation that stays locked.
     """
     over = _expired(session, None, wait=wait)
     while over is not None:
         try:
             with session.begin_nested() as ending:
-                # Who waited may find that another ended it.
+                # After waiting, another transaction may have ended it.
                 if _end(session, CLOCK, over.id, "reservation.expired", wait=wait) or wait:
                     return True
                 ending.rollback()
@@ -174,7 +176,7 @@ def _end_one(session: Session, *, wait: bool) -> bool:
 
 
 def _expired(session: Session, last: Row[UUID, datetime] | None, *, wait: bool) -> Row[UUID, datetime] | None:
-    """The one that expired first, after `last`. `wait` False: whose owners nobody has locked; then they are."""
+    """Returns the reservation that expired first, after `last`. `wait` False: locks its owners, skips locked ones."""
     table = tables.Reservation
     statement = select(table.id, table.expires_at).where(table.expires_at <= now(session))
     if last is not None:
@@ -196,9 +198,9 @@ def _expired(session: Session, last: Row[UUID, datetime] | None, *, wait: bool) 
 
 
 def with_ties(session: Session, tenant: models.Tenant, request: SliceCreate) -> SliceCreate:
-    """Returns a claim that names a reservation with the affinity and anti-affinity of that.
+    """Returns the claim with the affinity and anti-affinity of the reservation that it names.
 
-    Raises Refusal(FIELD_INVALID) for a claim that names others. Whether there is such a reservation says `draw`.
+    Raises Refusal(FIELD_INVALID) for a claim that names others. `draw` checks whether the reservation exists.
     """
     found = None if request.reservation is None else session.get(tables.Reservation, request.reservation)
     if found is None or found.tenant_id != tenant.id:
@@ -217,12 +219,11 @@ def with_ties(session: Session, tenant: models.Tenant, request: SliceCreate) -> 
 def draw(
     session: Session, tenant: models.Tenant, profile: models.Profile, wanted: Wanted, request: SliceCreate
 ) -> Place:
-    """Takes a place out of the reservation that a claim names; its share and memory stay counted, now for the slice.
+    """Takes a place of the reservation that a claim names. Its share and memory stay charged, now for the slice.
 
-    The claim is that of `with_ties`.
-
-    Where no place is left on a host that takes claims, another is looked for in exchange. What the quotas do not permit
-    any more is refused, though it is held. The caller holds the lock of the tenant's quota.
+    `request` is the claim that `with_ties` returned. If no place is left on a host that takes claims, another place is
+    taken in exchange. A claim that the quota rules no longer permit is refused, although its place is reserved. The
+    caller holds the lock of the tenant's quota.
     """
     found = named(session, tenant, profile, request.reservation)
     quotas.require_permitted(session, tenant, [Asked(profile)])
@@ -250,7 +251,7 @@ def draw(
 def named(
     session: Session, tenant: models.Tenant, profile: models.Profile, reservation_id: UUID | None
 ) -> tables.Reservation:
-    """Returns the reservation that a claim of a profile names. Raises Refusal if that is none for it, or is over."""
+    """Returns the reservation that a claim names. Raises Refusal if it is for others or another profile, or over."""
     found = session.get(tables.Reservation, reservation_id)
     if found is None or found.tenant_id != tenant.id or found.expires_at <= now(session):
         detail = f"no reservation {reservation_id}; it may have expired: claim without it, or make another"
@@ -265,10 +266,11 @@ def named(
 
 
 def usable(found: tables.Reservation, wanted: Wanted) -> tuple[Select[tables.Hold], Wanted]:
-    """Returns what selects its places where a claim may be, in the order in which they are taken, and of whose
-    `parameters` that is.
+    """Returns the statement that selects the places that a claim can use, and the claim to take its `parameters` from.
+
+    The places are selected in the order in which they are taken.
     """
-    # Where it is held its own ties are kept.
+    # The reserved places already satisfy the reservation's own ties.
     together = () if found.affinity is not None else wanted.ties.together
     apart = None if found.anti_affinity is not None else wanted.ties.apart
     there = replace(wanted, ties=Ties(together=together, apart=apart))
@@ -285,12 +287,12 @@ def usable(found: tables.Reservation, wanted: Wanted) -> tuple[Select[tables.Hol
 
 
 def given_in_exchange(reservation_id: UUID | None) -> Select[tables.Hold]:
-    """Returns what selects the place that a claim gives up where it can use none."""
+    """Returns the statement that selects the place to give up when a claim can use none of them."""
     return select(tables.Hold).where(tables.Hold.reservation_id == reservation_id).order_by(tables.Hold.id).limit(1)
 
 
 def used_up(reservation_id: UUID | None) -> str:
-    """How to say that there are no places left."""
+    """Returns the detail for a reservation without places left."""
     return f"all places of reservation {reservation_id} are taken; claim without it"
 
 
@@ -298,21 +300,21 @@ def _exchange(session: Session, tenant: models.Tenant, wanted: Wanted, request: 
     hold = session.scalar(given_in_exchange(request.reservation).with_for_update())
     if hold is None:
         raise Refusal(Code.RESERVATION_USED, used_up(request.reservation))
-    # Never waits for a GPU while it has the lock of another.
+    # Never waits for a GPU while another GPU is locked.
     gpu = select(Gpu.id).where(Gpu.id == hold.gpu_id).with_for_update(skip_locked=True, key_share=True)
     if session.scalar(gpu) is None:
         raise TryAgain
     session.delete(hold)
     session.flush()
     _free(session, [hold])
-    wanted = replace(wanted, ties=ties_of(session, tenant.id, request))  # the place that was given up has none
+    wanted = replace(wanted, ties=ties_of(session, tenant.id, request))  # without the place given up
     return take(session, wanted, first=False)
 
 
 def _end(session: Session, actor: Actor, reservation_id: UUID, what: str, *, wait: bool = True) -> bool:
-    """Gives back what is held, in the order in which claims lock; False if somebody else just did.
+    """Ends a reservation and returns its places, in the lock order of claims. Returns False if it has already ended.
 
-    `wait` False, for who has the owners' locks: also if another has that of a GPU.
+    `wait` False, for a caller that holds the owners' locks: also returns False if one of the GPUs is locked.
     """
     found = session.execute(
         select(tables.Reservation, models.Tenant)
@@ -345,7 +347,7 @@ def _end(session: Session, actor: Actor, reservation_id: UUID, what: str, *, wai
 
 
 def _free(session: Session, holds: Sequence[tables.Hold]) -> None:
-    """Of a GPU that shrank under what is held there no more is left than it has."""
+    """Returns reserved capacity to the GPUs. A GPU that reported less memory than it has in use shrinks accordingly."""
     larger = larger_of(session)
     for hold in sorted(holds, key=lambda hold: hold.gpu_id):
         mem_used = Gpu.mem_used - hold.type_mem_bytes

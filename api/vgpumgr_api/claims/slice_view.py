@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims joined with all that says what is enforced for them."""
+"""Claims joined with the rows that determine what is enforced for them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ _ACCOUNT = aliased(models.Quota)
 
 
 class SeenGpu(Protocol):
-    """What of a GPU shows in its slices."""
+    """The members of a GPU that its slices show."""
 
     @property
     def id(self) -> UUID: ...
@@ -93,7 +93,7 @@ class SeenGpu(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One claim with its surroundings; `permille` is what is enforced. `limits`: of its executor, from `views` only."""
+    """One claim with its context. `permille`: the enforced share. `limits`: its executor's, set only by `views`."""
 
     slice: models.Slice | Part
     gpu: SeenGpu
@@ -109,9 +109,9 @@ class View:
 
 @cache
 def views() -> Select[*tuple[Any, ...]]:
-    """Returns the statement whose rows `view` takes; more conditions may be added.
+    """Returns the statement whose rows `view` takes. The caller may add conditions.
 
-    It asks for columns: a page of a thousand would make four thousand objects of the session's, for nothing.
+    It selects columns, not entities: a page of a thousand would otherwise create four thousand ORM objects for nothing.
     """
     return (
         select(
@@ -143,10 +143,10 @@ def views() -> Select[*tuple[Any, ...]]:
 
 
 def view(row: Row[*tuple[Any, ...]]) -> View:
-    """Reads a row of `views()`."""
+    """Converts a row of `views()`."""
     claim, gpu, tenant, profile, host, timeslice_us, limit, used, account_limit, account_used = row[:10]
     own_max_us, account_max_us = row[10:12]
-    # Where an outer join found nothing, all is null.
+    # An outer join without a match gives null in every column.
     observed = None if row.observed.reported_at is None else row.observed
     progress = None if row.progress.state is None else row.progress
     timeslice = Timeslice(us=timeslice_us, max_us=own_max_us)
@@ -172,7 +172,7 @@ def seen(
     progress: Part | None = None,
     limits: Part | None = None,
 ) -> View:
-    """A claim as its surroundings make it. `timeslice`: its tenant's; `owners`: that and its account."""
+    """Returns a claim with its context. `timeslice`: its tenant's. `owners`: the use of its tenant and its account."""
     return View(
         slice=claim,
         gpu=gpu,
@@ -195,7 +195,7 @@ def answer(seen: View) -> Slice:
     reason, detail = (progress.reason, progress.detail) if progress else ("", "")
     if claim.moving:
         reason = reason or MOVING
-    elif state is SliceState.LOST and detail:  # of one that was lost with its host nothing more is said
+    elif state is SliceState.LOST and detail:  # a slice lost with its host has no detail
         reason = MOVED
     if not gpu.present and state not in _ENDING:
         reason, detail = GPU_ABSENT, f"its GPU is not in its host; {detail}" if detail else "its GPU is not in its host"
@@ -255,5 +255,5 @@ def answer(seen: View) -> Slice:
 
 
 def tie(key: str | None, level: str | None) -> SliceTie | None:
-    """An affinity as columns have it."""
+    """Returns the affinity stored in two columns."""
     return None if key is None or level is None else SliceTie(key=key, level=Level(level))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims for processes and containers of a host, where they differ from those for VMs.
+"""Claims for processes and containers of a host, where they differ from claims for VMs.
 
-A GPU is for one or the other, as its host's settings say. What serves VMs is the host's kernel module, and what serves
-processes is a broker; neither knows of what the other has given away. A claim for processes takes of a GPU's memory
-what it asks for, since there are no mdev types. It is a party of its own on its GPU, so that it is in no group.
+A GPU serves either VMs or processes, according to its host's settings. The host's kernel module serves VMs and a broker
+serves processes; each is unaware of what the other has allocated. There are no mdev types for processes, so their claim
+takes the GPU memory that it asks for. Such a claim competes on its GPU by itself and belongs to no group.
 """
 
 from uuid import UUID
@@ -18,12 +18,12 @@ from vgpumgr_api.tenancy.enforcement import Part, plan_group
 
 
 def workload_of(backend: str) -> Workload:
-    """Returns for which claims a GPU is."""
+    """Returns the workload that a GPU serves."""
     return Workload.PROCESS if backend == BROKER else Workload.VM
 
 
 def require_sense(request: SliceCreate) -> None:
-    """Raises Refusal(FIELD_INVALID) for a claim for processes that names what only VMs have."""
+    """Raises Refusal(FIELD_INVALID) for a claim for processes with members that only VMs can have."""
     if request.workload is not Workload.PROCESS:
         return
     wrong = {
@@ -45,7 +45,7 @@ def is_for_processes(seen: View) -> bool:
 
 
 def desired_process(seen: View, card: DesiredCard | None) -> list[DesiredSlice]:
-    """Returns what its host shall have for a claim for processes; nothing for one that was deleted or lost."""
+    """Returns the desired state for a claim for processes; an empty list for one that was deleted or lost."""
     claim = seen.slice
     if claim.state != SliceState.CLAIMED.value:
         return []
