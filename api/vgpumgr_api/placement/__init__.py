@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPU a claim gets: what stands in the way of each (`obstacles`), which of the others is best (`candidates`).
+"""Chooses the GPU for a claim: the obstacles of each GPU (`obstacles`), and the best of the others (`candidates`).
 
 `labels` and `ties` are what claims select by.
 """

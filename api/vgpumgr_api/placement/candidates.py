@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPU a claim takes of those that fit.
+"""Chooses the best of the GPUs that fit a claim.
 
-`pack`: the one whose larger remainder is smallest, the remainders of share and of memory as parts of the whole GPU:
-what is left of one is worth nothing without the other. The `LOOKED_AT` fullest of share are compared, and for `PLAIN`
-claims at each of as many lower shares the fullest of memory, for which a few are looked at and no more. `spread`: the
-emptiest.
+`pack` takes the GPU whose larger remainder is smallest. Its remainders of share and memory are measured as fractions of
+the whole GPU: what is left of one is useless without the other. The `LOOKED_AT` GPUs with the most used share are
+compared. For `PLAIN` claims, further GPUs are compared: at each of up to `LOOKED_AT` lower values of used share, the
+GPU with the least free memory, among a few. `spread` takes the emptiest GPU.
 
-A GPU fits if it is shared by the policy that is required, has the labels that are selected and keeps affinity, its host
-is ready, not fenced, enrolled, online, confirmed for the database's epoch and without slices that the database does not
-know, it was in its host's last report, one of its mdev types is large enough (the smallest such is taken), and share,
-time to reserve and memory of that type are free.
+A GPU fits if all of the following hold. It has the required policy and the selected labels, and keeps the affinities.
+Its host is ready, not fenced, enrolled, online, confirmed for the database's epoch and without slices that the database
+does not know. It was in its host's last report. One of its mdev types is large enough; the smallest of these is taken.
+Share, reservable time and memory of that type are free.
 
-A claim looks with its quotas locked, at GPUs that are `schedulable` first. Some of these may be of no use to it, since
-it wants more memory than is left there for one: a `PLAIN` claim to pack looks at `WALKED` from the fullest, and at a
-few at each of the shares that come next. Only where nothing fits it looks for any, at all GPUs.
+A claim holds the locks of its quotas while it searches, and searches `schedulable` GPUs first. Some of these may not
+fit it, because it wants more memory than is left there. So a `PLAIN` claim to pack examines the `WALKED` fullest GPUs,
+and then a few at each of the next lower shares. Only if none fits, it searches all GPUs.
 """
 
 from collections.abc import Iterator
@@ -86,14 +86,16 @@ few GPUs that fit that all have to be looked at.
 
 @lru_cache(maxsize=SHAPES)
 def walk(shape: Shape, placement: Placement, *, schedulable: bool = True) -> Select[UUID]:
-    """GPUs that fit, from the fullest to the emptiest or back; those that are `schedulable`, or the others."""
+    """Selects GPUs that fit, from the fullest to the emptiest or in reverse: the `schedulable` ones, or the others."""
     hinted = Gpu.schedulable if schedulable else ~Gpu.schedulable
     return select(Gpu.id).where(hinted, *_fitting(shape)).order_by(*_order(placement)).limit(1)
 
 
 @lru_cache(maxsize=SHAPES)
 def anywhere(shape: Shape) -> Select[UUID]:
-    """Any GPU that fits; looks at none for what none can have. All tables may be read from end to end: not for every
+    """Selects any GPU that fits.
+
+    It examines no GPU if the claim needs something that none has. It may read whole tables, so it is not run for every
     claim.
     """
     return select(Gpu.id).where(*_fitting(shape), *known_anywhere(shape)).limit(1)
@@ -101,14 +103,15 @@ def anywhere(shape: Shape) -> Select[UUID]:
 
 @lru_cache(maxsize=SHAPES)
 def best(shape: Shape, placement: Placement) -> Select[UUID]:
-    """Of the GPUs compared the one that is left with least. What a lock keeps is asked again under it."""
+    """Selects the GPU with the smallest remainder. Conditions that hold under a lock on the GPU are checked again."""
     return walk(shape, placement) if placement is Placement.SPREAD else _least_left(_compared(shape), shape)
 
 
 @lru_cache(maxsize=SHAPES)
 def best_beyond(shape: Shape) -> Select[UUID]:
-    """As `best` to pack for `PLAIN` claims, where none of the GPUs walked fits; else none. Few are compared then, and
-    others may have those locked.
+    """Like `best` to pack `PLAIN` claims, if none of the GPUs walked fits; otherwise selects nothing.
+
+    Few GPUs are compared in this case, and concurrent claims may have locked all of them.
     """
     first = _of_ids(_found_first(shape), shape).cte("first")
     found = _of_ids(_found_beyond(shape, first), shape).where(~select(first.c.id).correlate(None).exists())
@@ -126,18 +129,18 @@ def _least_left(compared: Subquery, shape: Shape) -> Select[UUID]:
 
 
 def _kept(shape: Shape) -> Iterator[Any]:
-    """What a lock on the GPU keeps as it is."""
+    """Yields conditions that cannot change while the GPU is locked."""
     yield Gpu.present
     yield share_free(shape)
     yield Gpu.policy == literal(shape.policy.value, String())
-    if shape.process:  # a GPU that is not for VMs has no type
+    if shape.process:  # a GPU for processes has no mdev type
         yield serves(shape)
     if shape.latency:
         yield reserve_free(shape)
 
 
 def is_plain(shape: Shape) -> bool:
-    """Whether it is `PLAIN`, whatever it counts."""
+    """Whether a shape is `PLAIN`, regardless of how it counts its share."""
     return replace(shape, whole=PLAIN.whole) == PLAIN
 
 
@@ -149,7 +152,7 @@ def _compared(shape: Shape) -> Subquery:
 
 
 def _found_first(shape: Shape) -> CTE:
-    """The first that fit of those walked. As a join, all GPUs would be asked, and then sorted."""
+    """Selects the first GPUs that fit of those walked. With a join, all GPUs would be checked and then sorted."""
     walked = _walked(shape)
     fits = select(true()).where(Gpu.id == walked.c.id, *_fitting(shape)).correlate(walked).scalar_subquery()
     found = select(walked.c.id).where(fits.is_not(None))
@@ -158,14 +161,14 @@ def _found_first(shape: Shape) -> CTE:
 
 
 def _walked(shape: Shape) -> Subquery:
-    """The fullest GPUs that have share left, whatever else they lack. No more are read than are asked for."""
+    """Selects the fullest GPUs with free share, whatever else they lack. No more rows are read than are consumed."""
     walked = select(Gpu.id, Gpu.share_used, _mem_over(Gpu).label("mem_over"))
     walked = walked.where(*_of_walk(Gpu, shape), share_free(shape))
     return walked.order_by(*_order(Placement.PACK)).limit(WALKED).correlate(None).subquery()
 
 
 def _of_walk(gpus: type[Gpu] | AliasedClass[Gpu], shape: Shape) -> Iterator[Any]:
-    """What the index of the walk begins with."""
+    """Yields conditions on the first columns of the walk's index."""
     yield gpus.schedulable
     yield gpus.policy == literal(shape.policy.value, String())
 
@@ -189,10 +192,11 @@ def _seen(gpus: Select[UUID], shape: Shape) -> Select[Any]:
 
 
 def _found_beyond(shape: Shape, first: CTE) -> CTE:
-    """The first of the walk at each share beyond, since many GPUs are as full of share, if it is among the first few.
+    """Selects the first fitting GPU at each share beyond the walk, among the first few there.
 
-    Those that have too little memory left are passed over unseen. Where none of the `first` fits it is up to as many as
-    are looked at, for claims that come at once. A join instead of the subqueries would be one with all GPUs.
+    Many GPUs may have the same used share, and those with too little free memory are skipped. If none of `first` fits,
+    up to `LOOKED_AT_EACH` GPUs are taken per share, for concurrent claims. A join instead of the subqueries would read
+    all GPUs.
     """
     beyond = _shares_beyond(shape, first)
     seen = aliased(Gpu)
@@ -214,17 +218,18 @@ def _found_beyond(shape: Shape, first: CTE) -> CTE:
         .where(none_of_first if number else true())
         for number in range(LOOKED_AT_EACH)
     )
-    # PostgreSQL expects many of what is so found, and would read all GPUs rather than look each up.
+    # PostgreSQL overestimates the number of these rows, and would read all GPUs instead of looking each one up.
     found = union_all(*each).subquery()
     return _materialized(select(found.c.id).limit(2 * LOOKED_AT), "found_beyond")
 
 
 def _shares_beyond(shape: Shape, first: CTE) -> CTE:
-    """The last share that was walked past, and as many lower ones that GPUs have as GPUs are compared. None that could
-    not leave less of it than the best of the `first` leaves.
+    """Selects the last share that was walked, and up to `LOOKED_AT` lower shares that GPUs have.
+
+    Shares at which the remainder cannot be smaller than the smallest of `first` are left out.
     """
     walked = _walked(shape)
-    enough = _one(func.count(first.c.id)) == LOOKED_AT  # or all that were walked were asked
+    enough = _one(func.count(first.c.id)) == LOOKED_AT  # otherwise all GPUs walked were checked
     begin = case((enough, _one(func.min(first.c.share_used))), else_=_one(func.min(walked.c.share_used)))
     left_permille = cast(PERMILLE * func.min(_larger_remainder(first)), BigInteger)
     least = func.coalesce(_one(PERMILLE - SHARE - left_permille), 0)
@@ -238,7 +243,7 @@ def _shares_beyond(shape: Shape, first: CTE) -> CTE:
 
 
 def _one(value: ColumnElement[Any]) -> ScalarSelect[Any]:
-    """An aggregate as a value of its own, which is found out only if it is needed."""
+    """Returns an aggregate as a scalar subquery, which is evaluated only if it is needed."""
     return select(value).correlate(None).scalar_subquery()
 
 
@@ -249,10 +254,10 @@ def _larger_remainder(seen: FromClause) -> ColumnElement[float]:
 
 
 def _fitting(shape: Shape) -> Iterator[Any]:
-    """What is true of a GPU that has none of the obstacles, in a form that leaves PostgreSQL one way to walk.
+    """Yields the conditions of a GPU without obstacles, in a form for which PostgreSQL has only one plan.
 
-    Its host is looked at for one GPU after the other: as a join it would be read with all other hosts, and their GPUs
-    be sorted, for each claim. What costs least to ask comes first, since that is the order in which it is asked.
+    Its host is looked up for one GPU at a time. With a join, all hosts would be read, and their GPUs sorted, for each
+    claim. The cheapest conditions come first, because they are evaluated in this order.
     """
     known = obstacles(shape)
     yield from _kept(shape)
@@ -271,12 +276,12 @@ def _fitting(shape: Shape) -> Iterator[Any]:
         .is_not(None)
     )
     yield from (~wrong for wrong in unlike(shape).values())
-    # NULL, and so not true, if no type is large enough.
+    # This is NULL, and therefore not true, if no type is large enough.
     yield Gpu.mem_used + type_mem_bytes(shape) <= Gpu.mem_bytes
 
 
 def _order(placement: Placement) -> list[UnaryExpression[Any]]:
-    """Of the walk, and of its index."""
+    """Returns the order of the walk and of its index."""
     columns: list[Any] = [Gpu.share_used, _mem_over(Gpu), Gpu.id]
     if placement is Placement.SPREAD:
         return [column.asc() for column in columns]
@@ -284,6 +289,6 @@ def _order(placement: Placement) -> list[UnaryExpression[Any]]:
 
 
 def _mem_over(gpus: type[Gpu] | AliasedClass[Gpu]) -> ColumnElement[int]:
-    """How full a GPU is of memory, by how little is left, as its index has it: never above 0."""
+    """Returns used minus total memory, as in the index: never above 0, and closer to 0 the less is free."""
     over: ColumnElement[int] = gpus.mem_used - gpus.mem_bytes
     return over

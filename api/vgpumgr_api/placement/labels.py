@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels of hosts and GPUs. Claims that are there already do not move when a label changes."""
+"""Labels of hosts and GPUs. Existing claims do not move when a label changes."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ _OWNER = {HostLabel: HostLabel.host_id, GpuLabel: GpuLabel.gpu_id}
 def labels_of(
     session: Session, table: type[HostLabel | GpuLabel], owners: Iterable[UUID]
 ) -> Mapping[UUID, dict[str, str]]:
-    """Returns the labels of some hosts or GPUs, by key; empty for who has none."""
+    """Returns the labels of hosts or GPUs, by owner and key; empty for an owner without labels."""
     found: dict[UUID, dict[str, str]] = defaultdict(dict)
     owner = _OWNER[table]
     statement = select(owner, table.key, table.value).where(owner.in_(list(owners))).order_by(table.key)
@@ -31,13 +31,13 @@ def labels_of(
 
 
 def hosts_label(key: str) -> ColumnElement[str]:
-    """A host's label of that key, for statements about `Host`; "" if it has none."""
+    """Returns a host's label of this key, for statements about `Host`; "" if it has none."""
     found = select(HostLabel.value).where(HostLabel.host_id == Host.id, HostLabel.key == key).correlate(Host)
     return func.coalesce(found.scalar_subquery(), "")
 
 
 def gpus_label(key: str | BindParameter[str]) -> ColumnElement[str]:
-    """A GPU's own label of that key or else its host's, for statements about `Gpu`; "" if there is none."""
+    """Returns a GPU's own label of this key or else its host's, for statements about `Gpu`; "" if there is none."""
     own = select(GpuLabel.value).where(GpuLabel.gpu_id == Gpu.id, GpuLabel.key == key).correlate(Gpu)
     host = select(HostLabel.value).where(HostLabel.host_id == Gpu.host_id, HostLabel.key == key).correlate(Gpu)
     return func.coalesce(own.scalar_subquery(), host.scalar_subquery(), "")
@@ -46,7 +46,7 @@ def gpus_label(key: str | BindParameter[str]) -> ColumnElement[str]:
 def patch_labels(
     session: Session, table: type[HostLabel | GpuLabel], owner_id: UUID, patch: Mapping[str, str | None]
 ) -> dict[str, dict[str, str | None]]:
-    """Sets labels, removes those that are None, and returns what changed. The caller holds the owner's lock."""
+    """Sets labels, removes those that are None, and returns the changes. The caller holds the owner's lock."""
     before = labels_of(session, table, [owner_id])[owner_id]
     changed = {key: value for key, value in patch.items() if before.get(key) != value}
     owner = _OWNER[table]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be wrong with a GPU for a claim, as conditions for the database, and how many GPUs that is true of.
+"""The obstacles to a claim on a GPU, as conditions for the database, and the number of GPUs with each.
 
-Every claim asks, so the conditions are made once for each `Shape`, and statements of them run with `parameters`.
+Every claim checks them, so the conditions are built once for each `Shape`, and their statements run with `parameters`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,10 +52,10 @@ SHAPES = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What of a claim the text of a statement depends on. `labels`: how many are selected.
+    """The properties of a claim that the text of a statement depends on. `labels`: how many labels are selected.
 
-    `whole`: it counts its share whatever the ratio of the GPU. `latency`: it is of that band. `process`: it is for
-    processes, so that no mdev type is needed.
+    `whole`: it counts its full share, whatever the GPU's ratio. `latency`: it is of the latency band. `process`: it is
+    for processes, so it needs no mdev type.
     """
 
     whole: bool
@@ -69,10 +69,11 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What a claim needs of one GPU. `host_id`: only there. `vm`: on the host where that has slices, if it has any.
+    """What a claim needs of a GPU. `host_id`: the only permitted host.
 
-    `where_vm_is`: such is `host_id`. `discreet`: who asks may not learn which hosts and labels there are.
-    `reserve_period_us`: of the latency band, else None.
+    `vm`: if that VM has slices, only their host is permitted. `where_vm_is`: whether `host_id` is the host of the VM's
+    slices. `discreet`: the actor may not learn which hosts and labels exist. `reserve_period_us`: for the latency band,
+    else None.
     """
 
     share_permille: int
@@ -103,7 +104,7 @@ class Wanted:
 
 
 def settled(session: Session, wanted: Wanted) -> Wanted:
-    """Returns the same with the host of its VM."""
+    """Returns the same with the host of its VM's slices."""
     if wanted.vm is None:
         return wanted
     host_id: UUID | None = session.connection().scalar(OF_VM, wanted.vm.parameters())
@@ -116,7 +117,7 @@ MEM = bindparam("mem", type_=BigInteger())
 
 
 def parameters(session: Session, wanted: Wanted) -> dict[str, Any]:
-    """Returns what statements need that are made of the conditions for the shape of `wanted`."""
+    """Returns the parameters of statements built from the conditions for the shape of `wanted`."""
     found: dict[str, Any] = {
         "share": wanted.share_permille,
         "mem": wanted.mem_bytes,
@@ -135,14 +136,14 @@ def parameters(session: Session, wanted: Wanted) -> dict[str, Any]:
 
 
 def policy_of(profile: Profile) -> Policy:
-    """By which policy a GPU has to be shared that takes its slices."""
+    """Returns the policy that a GPU must have for slices of this profile."""
     return Policy(profile.policy or Policy.BEST_EFFORT)
 
 
 RESERVE_CHUNKS = 4
 """Of the scheduler: a period has room for so many pieces of work."""
 
-# In the order in which they are asked: a GPU counts under the first that is true of it.
+# In the order in which they are checked: a GPU counts under its first obstacle.
 DETAILS = {
     "host.other": "on another host than the one that is required",
     "labels.other": "they or their host lack a label that is selected",
@@ -189,19 +190,19 @@ _FITS: ColumnElement[int] = literal_column("-1")
 
 
 def counted(shape: Shape) -> ColumnElement[int]:
-    """What it would count on the GPU that the statement is about; see `enforcement.counted_permille`."""
+    """Returns the share that the claim would count on a GPU; see `enforcement.counted_permille`."""
     if shape.whole:
         return SHARE
     return (SHARE * PERMILLE + Gpu.fair_ratio_permille - 1) // Gpu.fair_ratio_permille
 
 
 def serves(shape: Shape) -> ColumnElement[bool]:
-    """Whether a GPU is for such claims as its host's settings say."""
+    """Whether a GPU is for claims of this workload, according to its host's settings."""
     return Gpu.backend == BROKER if shape.process else Gpu.backend != BROKER
 
 
 def type_mem_bytes(shape: Shape) -> ColumnElement[int]:
-    """Memory of the smallest type that is large enough, NULL if none is; processes take what they ask for."""
+    """Returns the memory of the smallest sufficient type, NULL if there is none. Processes take what they ask for."""
     return MEM if shape.process else _type_mem_bytes()
 
 
@@ -215,17 +216,17 @@ def _type_mem_bytes() -> ScalarSelect[int]:
 
 
 def share_free(shape: Shape) -> ColumnElement[bool]:
-    """Whether a GPU has share for it. The first part is known before GPUs are looked at, so that full ones are not."""
+    """Whether a GPU has enough free share. The first part uses an index, so that full GPUs are not read."""
     return and_(Gpu.share_used <= PERMILLE - _least(shape), Gpu.share_used + counted(shape) <= PERMILLE)
 
 
 def reserved(shape: Shape) -> ColumnElement[int]:
-    """What it would count of the time that can be reserved there; see `enforcement.reserved_permille`."""
+    """Returns how much the claim would count of the reservable time; see `enforcement.reserved_permille`."""
     return counted(shape) + (PERMILLE * Gpu.max_chunk_us + PERIOD - 1) // PERIOD
 
 
 def reserve_free(shape: Shape) -> ColumnElement[bool]:
-    """Whether a GPU can reserve as much for it. For the latency band only."""
+    """Whether a GPU has enough reservable time left. For the latency band only."""
     return and_(
         Gpu.reserved_permille + reserved(shape) <= Gpu.reserve_limit_permille,
         RESERVE_CHUNKS * Gpu.max_chunk_us <= PERIOD,
@@ -233,9 +234,9 @@ def reserve_free(shape: Shape) -> ColumnElement[bool]:
 
 
 def unlike(shape: Shape) -> dict[str, ColumnElement[bool]]:
-    """What the slices on a GPU stand in the way of, where the kernel divides by slices or places, by reason.
+    """Returns obstacles due to other slices on a GPU whose policy divides time by slices or places, by reason.
 
-    A lock on the GPU does not keep it as it was asked: it has to be asked again under that.
+    They may have changed before the GPU is locked, so they must be checked again under the lock.
     """
     if shape.policy is Policy.BEST_EFFORT:
         return {}
@@ -257,9 +258,9 @@ def unlike(shape: Shape) -> dict[str, ColumnElement[bool]]:
 
 @lru_cache(maxsize=SHAPES)
 def obstacles(shape: Shape) -> Mapping[str, ColumnElement[bool]]:
-    """What may be wrong with a GPU, by reason. None is NULL, so that each can be negated.
+    """Returns the obstacles that a GPU may have, by reason. None of them is NULL, so each can be negated.
 
-    PostgreSQL asks what EXISTS says once for all GPUs or for one after the other, as there are many or few.
+    PostgreSQL evaluates an EXISTS once for all GPUs or once per GPU, depending on their number.
     """
     found: dict[str, ColumnElement[bool]] = {}
     if shape.on_host:
@@ -282,14 +283,14 @@ def obstacles(shape: Shape) -> Mapping[str, ColumnElement[bool]]:
                 Host.enroll_hash.is_not(None),
             ),
             "host.unconfirmed": ~Host.epoch_confirmed,
-            # Reports do not say on which GPU a slice is, so that each of the host may have less free than is counted.
+            # Reports do not say which GPU a slice is on, so each GPU of the host may have less free than is counted.
             "gpu.unknown_slices": HostReport.unknown_slices > 0,
             "gpu.absent": ~Gpu.present,
             **({} if shape.process else {"type.none": _no_type()}),
             **unlike(shape),
             "share.full": ~share_free(shape),
             **({"reserve.full": ~reserve_free(shape)} if shape.latency else {}),
-            # No type has less, so that those are looked for only where there is as much.
+            # No type has less memory than the claim, so types are looked up only if that much is free.
             "memory.full": or_(
                 Gpu.mem_used + MEM > Gpu.mem_bytes,
                 Gpu.mem_used + func.coalesce(type_mem_bytes(shape), 0) > Gpu.mem_bytes,
@@ -305,10 +306,10 @@ def _no_type() -> ColumnElement[bool]:
 def census(
     session: Session, wanted: Wanted, *, futile: bool = False, held: ColumnElement[bool] | None = None
 ) -> tuple[int, list[Reason]]:
-    """Returns on how many GPUs `wanted` fits, and why it does not on the others. Looks at each: not for every claim.
+    """Returns on how many GPUs `wanted` fits, and the obstacles on the others. Reads all GPUs: not for every claim.
 
-    `futile`: the claim fails wherever there is room. `held`: a GPU fits of which
-    that is true, because a place is held there.
+    `futile`: the claim fails even where there is room. `held`: a condition that is true of GPUs with a place reserved
+    for the claim, which therefore fit.
     """
     found: Mapping[str, ColumnElement[bool]] = obstacles(wanted.shape)
     if wanted.discreet:
@@ -338,14 +339,14 @@ def census(
 
 
 def in_words(wanted: Wanted, reasons: Sequence[Reason]) -> str:
-    """Returns why `wanted` fits nowhere, and what to do, in a sentence made of what `census` returned."""
+    """Returns a sentence on why `wanted` fits nowhere, and what to do, from the result of `census`."""
     mem_mib = f"{wanted.mem_bytes / (1 << 20):.1f}".removesuffix(".0")
     room = f"{wanted.share_permille} permille and {mem_mib} MiB free"
     if not reasons:
         return f"no GPU has {room}; no host has reported one yet, so enrol a host"
     asked_for: Sequence[Reason] = [reason for reason in reasons if reason.code not in NAMED]
-    others_do = wanted.discreet and len(asked_for) < len(reasons)  # what is named was asked last
-    if not wanted.discreet:  # it was asked first, so that the rest is true of GPUs that are asked for
+    others_do = wanted.discreet and len(asked_for) < len(reasons)  # the named hosts and labels were checked last
+    if not wanted.discreet:  # they were checked first, so the other reasons are those of GPUs that match them
         asked_for = asked_for or reasons[-1:]
         if asked_for[0].code == "host.other":
             return "the host that is asked for has reported no GPU yet; see that its agent runs, or ask for another"
@@ -369,8 +370,9 @@ def in_words(wanted: Wanted, reasons: Sequence[Reason]) -> str:
 
 
 def _discreet(found: Mapping[str, ColumnElement[bool]], *, futile: bool) -> dict[str, ColumnElement[bool]]:
-    """Asks for the host and labels that are named last, and as one: then a claim that fails has the same counts
-    whether they are there, full, out of order, or invented.
+    """Checks the named host and labels last, and as one obstacle.
+
+    So a failing claim gets the same counts whether they exist, are full, are out of order, or are invented.
     """
     named = {reason: condition for reason, condition in found.items() if reason in NAMED}
     others = {reason: condition for reason, condition in found.items() if reason not in NAMED}
@@ -378,7 +380,7 @@ def _discreet(found: Mapping[str, ColumnElement[bool]], *, futile: bool) -> dict
 
 
 def _least(shape: Shape) -> ColumnElement[int]:
-    """Less than this it counts on no GPU."""
+    """Returns the least share that the claim can count on any GPU."""
     if shape.whole:
         return SHARE
     largest = select(func.max(Gpu.fair_ratio_permille)).where(Gpu.fair_ratio_permille > PERMILLE).correlate(None)
@@ -386,20 +388,20 @@ def _least(shape: Shape) -> ColumnElement[int]:
 
 
 def _selected(shape: Shape) -> Iterator[tuple[BindParameter[str], BindParameter[str]]]:
-    """Key and value of each label that is selected."""
+    """Yields key and value of each label that is selected."""
     for number in range(shape.labels):
         yield bindparam(f"label_{number}", type_=String()), bindparam(f"label_{number}_value", type_=String())
 
 
 def _lacks(key: BindParameter[str], value: BindParameter[str]) -> ColumnElement[bool]:
-    """Whether `gpus_label` is another."""
+    """Whether `gpus_label` has another value."""
     own = exists().where(GpuLabel.gpu_id == Gpu.id, GpuLabel.key == key).correlate(Gpu)
     host = exists().where(HostLabel.host_id == Gpu.host_id, HostLabel.key == key, HostLabel.value == value)
     return and_(~own.where(GpuLabel.value == value), or_(own, ~host.correlate(Gpu)))
 
 
 def known_anywhere(shape: Shape) -> Iterator[ColumnElement[bool]]:
-    """Whether any GPU has a type so large, and whether any GPU or host has each label; the same for all GPUs."""
+    """Yields whether any GPU has a large enough type, and any GPU or host each label; the same for all GPUs."""
     if not shape.process:
         yield exists().where(GpuType.mem_bytes >= MEM).correlate(None)
     for key, value in _selected(shape):
@@ -410,9 +412,10 @@ def known_anywhere(shape: Shape) -> Iterator[ColumnElement[bool]]:
 
 
 def has_labels(shape: Shape) -> Iterator[ColumnElement[bool]]:
-    """Each label that is selected, for who looks at one GPU after the other until enough have it.
+    """Yields a condition for each selected label, for statements that check one GPU at a time until enough match.
 
-    PostgreSQL takes few to equal a value, and then looks at all rather than in an order; and few to be NULL.
+    PostgreSQL estimates that few rows equal a value, and would then read all rows instead of walking in order. It also
+    estimates that few rows are NULL, so the condition is written as IS NOT NULL.
     """
     for key, value in _selected(shape):
         yield select(true()).where(gpus_label(key) == value).correlate(Gpu).scalar_subquery().is_not(None)

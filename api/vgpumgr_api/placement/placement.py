@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes a GPU for a claim, or says why none will do."""
+"""Takes a GPU for a claim, or says why none fits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ SHOWN = (
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedGpu:
-    """A GPU as far as its slices show it."""
+    """The members of a GPU that its slices show."""
 
     id: UUID
     address: str
@@ -69,7 +69,7 @@ class PlacedGpu:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """The GPU that was taken, locked until the end of the transaction. `chosen`: now, and not held before."""
+    """The GPU taken, locked until the end of the transaction. `chosen`: it was chosen now, not reserved before."""
 
     gpu: PlacedGpu
     host_id: UUID
@@ -82,23 +82,23 @@ class Place:
 
 
 def take(session: Session, wanted: Wanted, *, first: bool = True) -> Place:
-    """Chooses a GPU, locks it and charges it; raises Refusal(CAPACITY_NONE) with a count of GPUs per reason.
+    """Chooses a GPU, locks it and charges it. Raises Refusal(CAPACITY_NONE) with a count of GPUs per reason.
 
-    GPUs that other claims hold are passed over, and waited for only if no other fits. Who has one already, so that this
-    is not the `first`, does not wait for another: two who did could wait for each other. It begins again instead.
+    GPUs locked by other claims are skipped, and waited for only if no other GPU fits. A claim that holds a GPU already
+    (not `first`) never waits, because two such claims could deadlock. It raises TryAgain instead.
     """
     if wanted.policy is not Policy.BEST_EFFORT:
-        session.flush()  # places held before this one count
+        session.flush()  # so that places reserved before count
     shape, placement = wanted.shape, wanted.placement
     if wanted.vm is None:
         taken = _taken(session, wanted, [_at_once(shape, placement)])
-    else:  # it mostly has no slice yet; whether it has the same statement asks
+    else:  # usually the VM has no slice yet; the statement itself checks that
         taken = _taken(session, wanted, [_for_new_vm(shape, placement)])
         if taken is None and (wanted := settled(session, wanted)).where_vm_is:
             shape = wanted.shape
             taken = _taken(session, wanted, [_at_once(shape, placement)])
     if taken is None and first and placement is Placement.PACK and is_plain(shape):
-        taken = _taken(session, wanted, [_patiently(shape)])  # that takes less than a look at all GPUs
+        taken = _taken(session, wanted, [_patiently(shape)])  # cheaper than examining all GPUs
     if taken is None and _fits_somewhere(session, wanted):
         taken = _taken(session, wanted, _despite_locks(shape, placement, wait=first))
     if taken is None:
@@ -126,12 +126,12 @@ def _taken(session: Session, wanted: Wanted, attempts: Sequence[Update]) -> Row[
 
 
 def _fits_somewhere(session: Session, wanted: Wanted) -> bool:
-    """Whether others may only have locked what fits: else each attempt would look at all GPUs in vain."""
+    """Whether a GPU fits and may only be locked. Otherwise each attempt would examine all GPUs in vain."""
     return session.connection().execute(anywhere(wanted.shape), parameters(session, wanted)).first() is not None
 
 
 def _require_alike(session: Session, wanted: Wanted, gpu_id: UUID) -> None:
-    """Begins again if another slice came to the GPU before it was locked that does not go with this one."""
+    """Raises TryAgain if an incompatible slice was placed on the GPU before it was locked."""
     wrong = unlike(wanted.shape)
     if not wrong:
         return
@@ -141,7 +141,7 @@ def _require_alike(session: Session, wanted: Wanted, gpu_id: UUID) -> None:
 
 
 def placed(row: Row[*tuple[Any, ...]]) -> PlacedGpu:
-    """Reads a row that has `SHOWN`."""
+    """Converts a row with the columns `SHOWN`."""
     return PlacedGpu(
         id=row.id,
         address=row.address,
@@ -163,15 +163,13 @@ def _at_once(shape: Shape, placement: Placement) -> Update:
 
 @lru_cache(maxsize=SHAPES)
 def _patiently(shape: Shape) -> Update:
-    """As `_at_once` to pack where few GPUs were compared, but waits for those that are locked."""
+    """Like `_at_once` to pack where few GPUs were compared, but waits for locked GPUs."""
     return _charged(best_beyond(shape).with_for_update(key_share=True, of=Gpu), shape)
 
 
 @lru_cache(maxsize=SHAPES)
 def _despite_locks(shape: Shape, placement: Placement, *, wait: bool) -> list[Update]:
-    """The other attempts, in which the walk goes on past what is locked and what was of no use lately, and then waits
-    for it.
-    """
+    """Returns further attempts: past locked and unschedulable GPUs, and then waiting for locks if `wait`."""
     walks = [walk(shape, placement), walk(shape, placement, schedulable=False)]
     past = walks if placement is Placement.PACK else walks[1:]
     return [
@@ -182,7 +180,7 @@ def _despite_locks(shape: Shape, placement: Placement, *, wait: bool) -> list[Up
 
 @lru_cache(maxsize=SHAPES)
 def _for_new_vm(shape: Shape, placement: Placement) -> Update:
-    """As `_at_once`, for a VM that has no slice yet."""
+    """Like `_at_once`, for a VM without a slice."""
     chosen = best(shape, placement).where(~OF_VM.exists()).with_for_update(key_share=True, of=Gpu, skip_locked=True)
     return _charged(chosen, shape)
 
@@ -208,7 +206,7 @@ def _charged(chosen: Select[UUID], shape: Shape) -> Update:
 
 
 def _type(shape: Shape) -> tuple[ColumnElement[str], ColumnElement[int]]:
-    """The mdev type that is taken, and its memory."""
+    """Returns the mdev type taken, and its memory."""
     if shape.process:
         return literal(PROCESS_TYPE, String()), MEM
     kind = (
@@ -225,7 +223,7 @@ def _type(shape: Shape) -> tuple[ColumnElement[str], ColumnElement[int]]:
 
 
 def _none(session: Session, wanted: Wanted) -> Refusal:
-    """Begins again if some GPU fits by now, or did all the time and another has it locked."""
+    """Returns the refusal. Raises TryAgain if a GPU fits now, or fitted all the time and was locked."""
     fitting, reasons = census(session, wanted)
     if fitting:
         raise TryAgain

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs claims look at first: those where some claim could have had a place lately.
+"""Maintains `Gpu.schedulable`: the GPUs on which some claim could recently have been placed.
 
-A claim has its quotas locked while it looks, and hosts in maintenance, offline or declared dead may be many, as may be
-GPUs whose memory is used up. To say so of a GPU when it comes to be so would lock GPUs for each change of a host, which
-claims lock the other way around. So it is a hint that follows some time later, and nothing relies on it: all is asked
-of a GPU again, and a claim that finds no place among these looks at the others.
+Claims search these first, because they hold the locks of quotas meanwhile. Many hosts may be in maintenance, offline or
+declared dead, and many GPUs may be out of memory. Updating the value with each change of a host would lock GPUs after
+the host, against the lock order of claims. So the value is a hint that is updated with a delay, and nothing relies on
+it: a claim checks all conditions of a GPU again, and if it finds no place, it searches the other GPUs.
 """
 
 from sqlalchemy import and_, case, false, func, select, update
@@ -24,10 +24,10 @@ _ANY = Wanted(share_permille=1, mem_bytes=1)
 
 
 def follow(session: Session) -> bool:
-    """Puts the hint of GPUs right. A job of `housekeeping`: True if there is more to do.
+    """Updates the hint of GPUs. A job of `housekeeping`: returns True if there is more to do.
 
-    Locks them only once it knows which, and then not for long. Those that others have locked are left for the next
-    time, so that it waits for nobody.
+    It locks only the GPUs to change, and briefly. GPUs that others have locked are left for the next time, so it never
+    waits.
     """
     types = select(GpuType.gpu_id, func.min(GpuType.mem_bytes).label("mem_bytes")).group_by(GpuType.gpu_id)
     smallest = types.subquery()
@@ -40,7 +40,7 @@ def follow(session: Session) -> bool:
         ),
         *(~wrong[reason] for reason in OF_HOST),
     )
-    # All of them: with a LIMIT PostgreSQL expects many, and looks at one GPU after the other until it has so many.
+    # Without LIMIT: with one, PostgreSQL expects many matches and examines one GPU after another until it has enough.
     outdated = (
         select(Gpu.id, schedulable)
         .join(Host, Host.id == Gpu.host_id)

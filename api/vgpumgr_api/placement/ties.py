@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Affinity and anti-affinity between slices of one tenant. Both are hard: a claim that cannot keep them is refused.
 
-A place that a reservation with ties holds counts as the slice does that takes it.
-
-Whoever places a slice of a tenant holds the lock of the tenant's quota, so that no two such claims miss each other.
+A place of a reservation with ties counts like the slice that will take it. A placement for a tenant holds the lock of
+the tenant's quota, so that two such claims see each other.
 """
 
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from vgpumgr_api.db.reservations import Hold, Reservation
 
 @dataclass(frozen=True)
 class Vm:
-    """All slices of a VM are on one host."""
+    """A VM, all slices of which must be on one host."""
 
     tenant_id: UUID
     uuid: UUID
@@ -50,9 +49,9 @@ OF_VM = (
 
 @dataclass(frozen=True, kw_only=True)
 class Apart:
-    """Not where the tenant has slices of this anti-affinity; `level`: the claim's, theirs may be stricter.
+    """An anti-affinity. `level`: the claim's; that of the tenant's other slices may be stricter.
 
-    `without`: this place keeps nothing away.
+    `without`: a reserved place that is ignored.
     """
 
     tenant_id: UUID
@@ -63,9 +62,9 @@ class Apart:
 
 @dataclass(frozen=True, kw_only=True)
 class TiesShape:
-    """What of ties the text of a statement depends on. `together`: for each place whether it is one GPU.
+    """The properties of ties that the text of a statement depends on.
 
-    `without`: whether there is a place that keeps nothing away.
+    `together`: for each place, whether it is one GPU. `without`: whether a reserved place is ignored.
     """
 
     together: tuple[bool, ...] = ()
@@ -73,7 +72,7 @@ class TiesShape:
     without: bool = False
 
     def obstacles(self) -> dict[str, ColumnElement[bool]]:
-        """What is wrong with a GPU for a claim with such ties, by reason."""
+        """Returns the obstacles to a claim with these ties, by reason."""
         found: dict[str, ColumnElement[bool]] = {}
         if self.together:
             found["affinity.apart"] = or_(
@@ -98,7 +97,7 @@ class TiesShape:
 
 @dataclass(frozen=True, kw_only=True)
 class Ties:
-    """`together`: the (host, GPU) where a slice has to be, any GPU of it for None."""
+    """The ties of a claim. `together`: each (host, GPU) where the slice must be; None for any GPU of the host."""
 
     together: tuple[tuple[UUID, UUID | None], ...] = ()
     apart: Apart | None = None
@@ -112,7 +111,7 @@ class Ties:
         )
 
     def parameters(self) -> Mapping[str, Any]:
-        """For statements that are made of the shape's obstacles."""
+        """Returns the parameters of statements built from the shape's obstacles."""
         found: dict[str, Any] = {
             f"together_{number}": gpu_id or host_id for number, (host_id, gpu_id) in enumerate(self.together)
         }
@@ -129,12 +128,10 @@ NO_TIES = Ties()
 def ties_of(
     session: Session, tenant_id: UUID, request: SliceCreate | ReservationCreate, *, without: UUID | None = None
 ) -> Ties:
-    """Returns what a claim's ties demand now, or those of a place that is to be held.
+    """Returns the current ties of a claim, or of a place that is to be reserved.
 
-    `without`: this place draws nothing to it and keeps it from nowhere; it would be given up. So does a slice that is
-    to be moved, which is on another host than those that are asked about.
-
-    A slice that is being deleted draws no other to it, and keeps others away until it is gone. One that was lost with
+    `without`: a place that is to be given up, or a slice that is to be moved to another host; it is ignored. A slice
+    that is being deleted attracts no other slice, and keeps others away until it is gone. A slice that was lost with
     its host does neither.
     """
     if request.affinity is None and request.anti_affinity is None:
@@ -196,12 +193,12 @@ _OF_PLACES = (
 
 
 def _kept_away(of_places: Select[UUID]) -> CompoundSelect[UUID]:
-    """GPUs with a slice or a place of this anti-affinity."""
+    """Selects GPUs with a slice or a place of this anti-affinity."""
     return union_all(_OF_SLICES, of_places)
 
 
 def _hosts_kept_away(of_places: Select[UUID], *, strict: bool) -> CompoundSelect[UUID]:
-    """Hosts of those; `strict`: only of those that keep others from their whole host."""
+    """Selects their hosts; `strict`: only of those whose level is the host."""
     slices = _OF_SLICES.with_only_columns(_THERE.host_id).join(_THERE, _THERE.id == Slice.gpu_id)
     places = of_places.with_only_columns(_THERE.host_id).join(_THERE, _THERE.id == Hold.gpu_id)
     if strict:
