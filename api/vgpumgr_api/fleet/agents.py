@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API's side of a host's agent: enrolment, desired state, binding. Reports are taken in by `reports`."""
+"""The API for a host's agent: enrolment, desired state, binding. `reports` processes the reports."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -45,7 +45,7 @@ from vgpumgr_api.tenancy.enforcement import Part, plan_group
 
 
 def require_enrolling(session: Session, secret: str) -> None:
-    """The bearer of a one-time token that enrols a host passes, before it is let say more."""
+    """Refuses a token that is no valid one-time token of a host, before the body is read."""
     if session.scalar(select(models.Host.id).where(*_enrolled_by(session, secret))) is None:
         raise _enrols_none(session, secret)
 
@@ -59,16 +59,18 @@ def enroll(
     source: str = "",
     ca: AgentCa | None = None,
 ) -> Enrolled:
-    """Trades a one-time token for the host's own credential; every earlier one of the host is void.
+    """Exchanges a one-time token for the host's own credential. All earlier credentials of the host become void.
 
-    With a `ca` that is a certificate, which is to be requested; else a token.
+    With a `ca` the credential is a certificate, for which the request must contain a signing request; else it is a
+    token.
 
-    The first enrolment confirms the epoch: a host that never had orders cannot have obsolete ones. If it has claims,
-    a restored database knows nothing of its enrolment, and an operator has to. So has he if it has them as another
-    host. Each enrolment ends a fence; what was lost by that holds its places until reports say that it is gone.
+    The first enrolment confirms the epoch, because a host that never had a desired state has no obsolete one. If the
+    host has claims, the database was restored and lost the enrolment, or the claims are those of another host; an
+    operator must then confirm the epoch. Each enrolment ends a fence. The lost slices keep their places until reports
+    say that they are gone.
     """
     host = models.Host
-    # As reports do, which lock the host last.
+    # Locks the report row first, like reports, which lock the host last.
     session.execute(
         select(HostReport.host_id)
         .join(host, host.id == HostReport.host_id)
@@ -110,7 +112,7 @@ def enroll(
         created_at=now(session),
     )
     session.add(token)
-    # A new agent counts its starts from the beginning.
+    # A new agent begins to count its starts from 0.
     upsert(session, HostReport, [reports.none_yet(consumed.id, agent_version=request.agent_version)])
     actor = Actor(
         token_id=token.id,
@@ -133,7 +135,7 @@ def enroll(
 
 
 def _enrolled_by(session: Session, secret: str) -> tuple[ColumnElement[bool], ...]:
-    """Of which host it is a one-time token that counts."""
+    """Returns the conditions for a host whose valid one-time token this is."""
     return models.Host.enroll_hash == hash_of(secret), models.Host.enroll_expires_at > now(session)
 
 
@@ -142,13 +144,13 @@ def _enrols_none(session: Session, secret: str) -> Refusal:
 
 
 def desired_generation(session: Session, actor: Actor, host: str) -> tuple[UUID, int]:
-    """Returns the (epoch, generation) that `desired` would carry, for those who wait for it to change."""
+    """Returns the (epoch, generation) of `desired`, for agents that wait for it to change."""
     row = own_host(session, actor, host)
     return session.scalars(select(models.Installation.epoch)).one(), row.desired_generation
 
 
 def desired(session: Session, actor: Actor, host: str, *, lease_s: int = LEASE_S) -> Desired:
-    """Returns all that a host shall have. To be run read-only, so that everything is of one moment."""
+    """Returns the complete desired state of a host. Must run read-only, to read one snapshot."""
     row = own_host(session, actor, host)
     here = [
         view(found)
@@ -158,7 +160,8 @@ def desired(session: Session, actor: Actor, host: str, *, lease_s: int = LEASE_S
             .order_by(models.Gpu.address, models.Tenant.name, models.Slice.id)
         )
     ]
-    # An agent of before, which does not know of moves, then refuses their VMs as those without a claim.
+    # Moving slices are left out. An older agent, which does not know of moves, then refuses their VMs for lack of a
+    # claim.
     seen = [one for one in here if not one.slice.moving or one.slice.state != SliceState.CLAIMED.value]
     parties: dict[tuple[UUID, str], list[View]] = {}
     groups: list[DesiredGroup] = []
@@ -170,7 +173,8 @@ def desired(session: Session, actor: Actor, host: str, *, lease_s: int = LEASE_S
             parties.setdefault((one.gpu.id, one.tenant), []).append(one)
     for (_, tenant), members in parties.items():
         group, its_slices = _party(tenant, members)
-        # A group of deleted slices alone keeps what it has, and is not named: its agent forgets it once it is empty.
+        # A group that contains only deleted slices is not named and keeps its settings. Its agent removes it once it is
+        # empty.
         if its_slices:
             groups.append(group)
             slices.extend(its_slices)
@@ -206,7 +210,7 @@ def _arriving(session: Session, host: models.Host) -> list[Arriving]:
 
 
 def _moved(session: Session, host: models.Host) -> list[Moved]:
-    """For as long as there is what replaces it a slice that left here is told, also when its tombstone is gone."""
+    """Returns the slices that moved away from a host, each while its replacement exists, even without a tombstone."""
     rows = session.execute(
         select(models.Slice.moved_from, models.Slice.id, models.Host.name)
         .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
@@ -218,13 +222,13 @@ def _moved(session: Session, host: models.Host) -> list[Moved]:
 
 
 def report(session: Session, actor: Actor, host: str, report: Report) -> Reported | Refusal:
-    """Takes in what a host has. An older report than the last is dropped, a refusal is for after the commit."""
+    """Processes a host's report if it is newer than the last. A returned refusal is to be raised after the commit."""
     row = own_host(session, actor, host)
     return reports.take_in(session, actor, row, report)
 
 
 def bind(session: Session, actor: Actor, host: str, slice_id: UUID, request: Bind) -> Slice:
-    """Ties an unbound slice of this host to a VM, once. For the VM it has already: the same answer again."""
+    """Binds an unbound slice of this host to a VM. Repeating this for the same VM returns the same answer."""
     row = own_host(session, actor, host)
     found = session.execute(
         select(models.Slice, models.Tenant)
@@ -262,7 +266,10 @@ def bind(session: Session, actor: Actor, host: str, slice_id: UUID, request: Bin
 
 
 def _party(tenant: str, members: list[View]) -> tuple[DesiredGroup, list[DesiredSlice]]:
-    """A deleted or lost slice counts until its host confirms that it is gone: its VM may run on, beside the others'."""
+    """Returns a tenant's group on a GPU, and the claimed slices in it.
+
+    A deleted or lost slice counts in the group until its host confirms that it is gone, because its VM may still run.
+    """
     gpu, card = members[0].gpu.address, _card(members[0].gpu)
     plan = plan_group(
         {
@@ -310,7 +317,7 @@ def _party(tenant: str, members: list[View]) -> tuple[DesiredGroup, list[Desired
 
 
 def _card(gpu: Any) -> DesiredCard | None:
-    """Of a row of `views()`."""
+    """Returns the identity of a card from a row of `views()`."""
     if not (gpu.uuid or gpu.serial or gpu.pci_ids):
         return None
     return DesiredCard(uuid=gpu.uuid, serial=gpu.serial, pci_ids=gpu.pci_ids)

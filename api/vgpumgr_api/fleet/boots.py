@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two live boots of one host: its disk was copied to a second machine, and both are at work as that host.
+"""Detects two live boots of one host: its disk was copied to a second machine, and both run as that host.
 
-A reboot has a later start of the agent than the boot before, and that one is heard of again only by a report that was
-on its way. So a boot that goes on to report while the recorded boot is live, with an agent that did not start later, is
-a second machine. Its reports are refused, and the host says so until only one boot is heard of.
+After a reboot, the agent's start is later than that of the boot before, and the old boot is heard again only through a
+delayed report. So a boot that continues to report while the recorded boot is live, and whose agent did not start later,
+is a second machine. Its reports are refused, and the host shows this until only one boot reports.
 """
 
 from datetime import datetime
@@ -29,7 +29,7 @@ CLOCK = local_operator("api:boots")
 
 
 class Verdict(Enum):
-    """What becomes of a report. Dropped: it is no newer than the last. Refused: another machine has this identity."""
+    """What happens to a report. Dropped: it is not newer than the last. Refused: another machine has this identity."""
 
     TAKEN = auto()
     DROPPED = auto()
@@ -37,7 +37,7 @@ class Verdict(Enum):
 
 
 def judge(session: Session, actor: Actor, host: Host, report: Report, last: HostReport) -> Verdict:
-    """Says what becomes of a report, and notes in `last`, which the caller holds, what it says of another boot."""
+    """Returns what happens to a report, and records another boot's report in `last`, which the caller has locked."""
     if last.boot_id in (None, report.boot_id):
         newer = (report.agent_epoch, report.seq) > (last.agent_epoch, last.seq)
         return Verdict.TAKEN if newer else Verdict.DROPPED
@@ -50,7 +50,7 @@ def judge(session: Session, actor: Actor, host: Host, report: Report, last: Host
     before = (last.other_agent_epoch or 0, last.other_seq or 0)
     goes_on = known and position > before
     if goes_on and not is_live and last.second_boot_at is not None:
-        # The machine that was recorded is off now, and this is the one that is left.
+        # The recorded machine is off now, and this one is left.
         _remember(last, last.reported_at, boot=(last.boot_id, last.agent_epoch, last.seq))
         return Verdict.TAKEN
     if not known or position >= before:
@@ -65,7 +65,10 @@ def judge(session: Session, actor: Actor, host: Host, report: Report, last: Host
 
 
 def refusal(host: Host) -> Refusal:
-    """Returns what the second machine is told. What was noted is to be kept, so nobody raises it in a transaction."""
+    """Returns the refusal for the second machine.
+
+    It must be raised after the commit, so that the recorded boot is kept.
+    """
     return Refusal(
         Code.HOST_SECOND_BOOT,
         f"another machine that lives reports as host {host.name}: its disk was copied, or was copied from there;"
@@ -74,9 +77,9 @@ def refusal(host: Host) -> Refusal:
 
 
 def forget(session: Session) -> bool:
-    """Takes the alarm back from hosts of which only one boot is heard. A job of `housekeeping`: True if more is to do.
+    """Ends the alarm of hosts of which only one boot still reports. A job of `housekeeping`: True if more is to do.
 
-    Not for time in which there was no API that could have heard of the other.
+    Time in which no API process was running does not count, because no report could arrive.
     """
     if alive_for(session) < ONLINE:
         return False

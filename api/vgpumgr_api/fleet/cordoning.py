@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators make of a host: cordoned, ready again, in maintenance. Draining is in `drain`."""
+"""Operators' changes of a host's state: cordoned, ready, in maintenance. For draining see `drain`."""
 
 from sqlalchemy.orm import Session
 
@@ -12,19 +12,19 @@ from vgpumgr_api.resources.lookup import host_named
 
 
 def cordon_host(session: Session, actor: Actor, name: str, *, if_match: IfMatch) -> Host:
-    """Lets a host take no more claims, or ends its maintenance without that. Operators only."""
+    """Stops a host from taking claims. Also ends maintenance, without taking claims. For operators only."""
     return _set(session, actor, name, HostState.CORDONED, if_match)
 
 
 def uncordon_host(session: Session, actor: Actor, name: str, *, if_match: IfMatch) -> Host:
-    """Lets a host take claims again, whatever it was before. Operators only."""
+    """Lets a host take claims again, whatever its state was. For operators only."""
     return _set(session, actor, name, HostState.READY, if_match)
 
 
 def maintain_host(session: Session, actor: Actor, name: str, *, if_match: IfMatch) -> Host:
-    """Lets nothing start on a host, and expects nothing to be heard of it. Refused while it has devices of slices.
+    """Sets a host in maintenance: nothing starts there, and it may be silent. Refused while it has slices' devices.
 
-    Its claims stay. Operators only.
+    Its claims stay. For operators only.
     """
     return _set(session, actor, name, HostState.MAINTENANCE, if_match)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draining a host: it takes no more claims, and the operation lasts until its last slice is gone.
 
-Nothing is deleted by it. Whoever owns the slices, or moves their VMs, reads from the operation which are left.
+Draining deletes nothing. The owners of the slices, or those who move their VMs, see in the operation which are left.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ KIND = host_states.DRAIN
 
 
 def drain_host(session: Session, actor: Actor, name: str, request: HostDrain, *, if_match: IfMatch) -> wire.Operation:
-    """Begins to drain a host; that of one without slices is done at once. Operators only."""
+    """Begins to drain a host. Draining a host without slices ends at once. For operators only."""
     require_operator(actor)
     host = host_named(session, name, lock=True)
     require_match(session, if_match, host.id, host.generation)
@@ -62,15 +62,15 @@ def drain_host(session: Session, actor: Actor, name: str, request: HostDrain, *,
 
 
 def _stays_empty(session: Session, host: Host, request: HostDrain) -> bool:
-    """Whether a host in maintenance already is what the drain shall leave, as when it is asked for a second time."""
+    """Whether a host in maintenance is already as the drain would leave it, for example in a repeated request."""
     return request.then == HostState.MAINTENANCE.value and not _left(session, host.id)[0]
 
 
 class Drain:
-    """An `operating.Kind`. Its target is a host.
+    """An `operating.Kind` whose target is a host.
 
-    A claim ends with a change of its host's row that demands the host to be ready, so that none can come in once the
-    host is locked here.
+    The last step of a claim updates its host's row on the condition that the host is ready. So no claim can be added
+    once the host is locked here.
     """
 
     def lock(self, session: Session, target_id: UUID) -> None:
@@ -112,7 +112,7 @@ def _host(session: Session, host_id: UUID, *, lock: bool = False) -> Host | None
 
 
 def _left(session: Session, host_id: UUID) -> tuple[int, list[dict[str, Any]]]:
-    """Every slice counts, a lost one too: its device may be there."""
+    """Returns how many slices are left, and the first of them. Lost ones count, too: their devices may exist."""
     here = select(Gpu.id).where(Gpu.host_id == host_id).scalar_subquery()
     number = session.scalars(select(func.count()).select_from(Slice).where(Slice.gpu_id.in_(here))).one()
     if not number:

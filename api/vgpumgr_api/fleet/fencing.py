@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declaring a host dead, which ends its claims without its word.
+"""Declaring a host dead, which ends its claims without the host's confirmation.
 
-Its slices become `lost`: their quota is back at once, so that their owners can claim elsewhere. Their places on its
-GPUs are not: a lost slice is a tombstone, and counts there until the host, enrolled again, has confirmed that the
-device is gone. So even a host that was fenced while it lived is granted to nobody twice.
+Its slices become `lost`. Their quota returns at once, so that their owners can claim elsewhere. Their places on its
+GPUs do not: a lost slice is a tombstone, and counts there until the host has enrolled again and confirmed that the
+device is gone. So even if the host was still running, none of its capacity is granted twice.
 
-Places that reservations hold there stay held, for as long as those last; no claim gets one.
+Places that reservations hold there stay reserved until the reservations end, but no claim gets one.
 """
 
 from uuid import UUID
@@ -34,10 +34,10 @@ from vgpumgr_api.usage import grants
 
 
 def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *, if_match: IfMatch) -> Host:
-    """Revokes a host's credentials and gives its claims up. Operators only.
+    """Revokes a host's credentials and ends its claims. For operators only.
 
-    Repeating it changes nothing, unless claims are left. Locks the report row as a report does, so that reports come
-    before or after; then as claims do.
+    Repeating this changes nothing, unless claims are left. It locks the report row like a report, so that every report
+    comes before or after the fence; then it locks like a claim.
     """
     require_operator(actor)
     host = host_named(session, name)
@@ -103,7 +103,7 @@ def _claims(session: Session, host_id: UUID, *, lock: bool = False) -> list[tupl
 
 
 def _holds(session: Session, host_id: UUID) -> list[tuple[Hold, models.Tenant]]:
-    """What may become claims without a lock on a GPU."""
+    """Returns reserved places, which may become claims without a lock on a GPU."""
     rows = session.execute(
         select(Hold, models.Tenant)
         .join(models.Gpu, models.Gpu.id == Hold.gpu_id)
@@ -115,7 +115,7 @@ def _holds(session: Session, host_id: UUID) -> list[tuple[Hold, models.Tenant]]:
 
 
 def lock_quotas(session: Session, owners: list[UUID]) -> None:
-    """Locks the quotas of `owners`, which are in the order of `owners_in_order`."""
+    """Locks the quotas of `owners`, which must be in the order of `owners_in_order`."""
     for owner in owners:
         session.scalar(select(models.Quota.tenant_id).where(models.Quota.tenant_id == owner).with_for_update())
 
@@ -129,7 +129,7 @@ def _close_gpus(session: Session, actor: Actor, host: models.Host) -> None:
 
 
 def _lock(session: Session, host: models.Host, if_match: IfMatch) -> None:
-    """Whatever made the host another one since it was read has changed its generation."""
+    """Locks the host. Any change of it since it was read has changed its generation, which is compared."""
     statement = select(models.Host).where(models.Host.id == host.id).with_for_update()
     if session.scalar(statement.execution_options(populate_existing=True)) is None:
         raise unknown("host", host.name)

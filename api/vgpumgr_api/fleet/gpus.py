@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs: what hosts reported of them, and what claims use."""
+"""GPUs: what hosts report of them, and how much of them claims use."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ def list_gpus(
     present: bool | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Page[Gpu]:
-    """Returns GPUs, by host and address. For who sees the cloud. `labels`: their own, or else their host's."""
+    """Returns GPUs, by host and address. For actors that see the cloud. `labels`: the GPU's own, or else its host's."""
     require_view(actor)
     statement = (
         select(models.Gpu)
@@ -57,15 +57,15 @@ def list_gpus(
 
 
 def get_gpu(session: Session, actor: Actor, gpu_id: UUID) -> Gpu:
-    """Returns one GPU. For who sees the cloud."""
+    """Returns one GPU. For actors that see the whole cloud."""
     require_view(actor)
     return _gpus(session, [_found(session, gpu_id)])[0]
 
 
 def patch_gpu(session: Session, actor: Actor, gpu_id: UUID, patch: GpuPatch, *, if_match: IfMatch) -> Gpu:
-    """Changes labels, and how often its time is promised to fair slices that come. Operators only.
+    """Changes labels, and the ratio by which fair slices may overcommit the GPU's time. For operators only.
 
-    Slices that are there keep what they were sold, so that nothing moves and nobody gets less.
+    Existing slices keep the ratio of their claim, so nothing moves and no slice gets less.
     """
     require_operator(actor)
     changes = changes_of(patch)
@@ -105,7 +105,7 @@ def _gpus(session: Session, rows: Sequence[tuple[models.Gpu, str]]) -> list[Gpu]
 
 
 def _windows(session: Session, gpus: Sequence[UUID]) -> dict[UUID, int]:
-    """Bytes of the host that windows of slices may take, by GPU; of those whose slices have executors."""
+    """Returns the bytes of host memory for slices' windows, by GPU, for GPUs whose slices have executors."""
     rows = session.execute(
         select(models.Slice.gpu_id, func.sum(models.Profile.window_bytes))
         .join(models.Profile, models.Profile.id == models.Slice.profile_id)
@@ -128,7 +128,7 @@ def _types(session: Session, gpus: Iterable[UUID]) -> dict[UUID, list[MemoryClas
 
 
 def _driver(types: Sequence[MemoryClass]) -> str:
-    """The kernel begins the id of each mdev type with the name of the driver that the function is bound to."""
+    """Returns a GPU's driver: the kernel prefixes the id of each mdev type with the function's driver."""
     return types[0].id.rpartition("-")[0] if types else ""
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts' signs of life, gathered: while some are being written those that come meanwhile make up the next lot.
+"""Batches hosts' heartbeats: those that arrive while a batch is written form the next batch.
 
-So a replica writes to the database as often as that can, and not once for each host.
+So a replica writes as often as the database can, and not once for each host.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Heartbeats(Generic[K]):
-    """Belongs to the event loop of one server. `note`: writes them, returns which hold; may block.
+    """Belongs to the event loop of one server. `note` writes heartbeats and returns the valid ones; it may block.
 
-    A key says of which host a heartbeat is, and with which credential it came.
+    A key consists of the heartbeat's host and the credential that it was sent with.
     """
 
     def __init__(self, note: Callable[[Mapping[K, Heartbeat]], set[K]]) -> None:
@@ -30,8 +30,8 @@ class Heartbeats(Generic[K]):
         self._task: asyncio.Task[None] | None = None
 
     async def say(self, key: K, beat: Heartbeat) -> bool:
-        """Returns whether it holds, once it is written. Raises what `note` raised."""
-        if key in self._waiting:  # of two that a host sends at once the later counts
+        """Returns whether the heartbeat is valid, once it is written. Raises what `note` raised."""
+        if key in self._waiting:  # of two heartbeats that a host sends at once, the later counts
             before, done = self._waiting[key]
             beat = max(before, beat, key=lambda one: (one.agent_epoch, one.seq))
         else:
@@ -39,7 +39,7 @@ class Heartbeats(Generic[K]):
         self._waiting[key] = (beat, done)
         if self._task is None:
             self._task = asyncio.create_task(self._write())
-        # Shielded: a client that goes away takes nothing from another that waits for the same.
+        # Shielded, so that a client that disconnects does not cancel another that waits for the same heartbeat.
         return await asyncio.shield(done)
 
     async def _write(self) -> None:
@@ -48,7 +48,7 @@ class Heartbeats(Generic[K]):
                 lot = {key: self._waiting.pop(key) for key in list(self._waiting)[:AT_ONCE]}
                 try:
                     hold = await run_in_threadpool(self._note, {key: beat for key, (beat, _) in lot.items()})
-                except Exception as error:  # all of the lot hear of it, and the task lives on
+                except Exception as error:  # the whole batch gets the exception, and the task continues
                     for _, done in lot.values():
                         done.set_exception(error)
                 else:

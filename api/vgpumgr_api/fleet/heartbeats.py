@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signs of life of many hosts, written together."""
+"""Heartbeats of many hosts, written together."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ _SAID = (
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """The host that a sign of life is of, and the credential that it came with; see `Actor`."""
+    """The host that a heartbeat is from, and the credential that it was sent with; see `Actor`."""
 
     host_id: UUID
     credential: UUID | None
@@ -49,17 +49,17 @@ def source_of(actor: Actor, host_id: UUID) -> Source:
 
 
 def heard(session: Session, before: datetime | None) -> datetime:
-    """Returns when a host was last heard of that is heard of now: never earlier than was known."""
+    """Returns the new time of a host's last report: now, but never earlier than the recorded time."""
     moment = now(session)
     return before if before is not None and moment < before <= moment + AHEAD else moment
 
 
 def note(session: Session, beats: Mapping[Source, Heartbeat]) -> set[Source]:
-    """Returns those whose credential still counts and whose host's last report is the one that they named.
+    """Returns the sources whose credential is valid and whose heartbeat names the host's last report.
 
-    Those hosts have been heard of now. A lost host is to say all anew: more may hang on that than that it is there, as
-    slices that nobody vouched for. A row that is held, by a report of its own or by another replica, is not waited for:
-    that host is heard of anyway.
+    Those hosts are recorded as heard of now. A lost host must send a full report instead, because more may depend on
+    it, for example slices in an unknown state. A locked row, by the host's own report or by another replica, is
+    skipped: that host is being heard of anyway.
     """
     hosts = {source.host_id for source in beats}
     rows = session.connection().execute(_SAID.where(among(session, _REPORTS.c.host_id, hosts)))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The states of hosts, and who may change them into which.
+"""The states of hosts and their transitions.
 
-An operator's word makes a host ready, cordoned or in maintenance; a drain makes it draining. Only a ready one takes
-claims. A host that is silent for too long is lost, whatever it was, unless it is in maintenance: it has its state again
-when it is heard of. Every change is told to the host's agent, which starts no VM of ours while in maintenance.
+Operators set a host to ready, cordoned or maintenance; a drain sets it to draining. Only a ready host takes claims. A
+host that is silent for too long is lost, whatever its state, unless it is in maintenance; it has its state again once
+it reports. The host's agent is told of every change, and starts no VM of ours while in maintenance.
 """
 
 from datetime import datetime
@@ -27,25 +27,25 @@ DRAIN = "host.drain"
 
 
 def operators_state(host: Host) -> HostState:
-    """What was made of a host, whether it is heard of or not."""
+    """Returns the state that operators or a drain have set, regardless of whether the host reports."""
     return HostState(host.cordoned_for or host.state)
 
 
 def state_of(host: Host, lost_at: datetime | None) -> HostState:
-    """The state of a host; `lost_at`: of its report."""
+    """Returns the state of a host. `lost_at`: that of its report row."""
     state = operators_state(host)
     return HostState.LOST if lost_at is not None and state is not HostState.MAINTENANCE else state
 
 
 def state_of_row() -> ColumnElement[str]:
-    """The same of a row of `Host` that is joined with its `HostReport`, if it has one."""
+    """Returns the same for a row of `Host` that is joined with its `HostReport`, if it has one."""
     operators = func.coalesce(Host.cordoned_for, Host.state)
     lost = and_(HostReport.lost_at.is_not(None), operators != HostState.MAINTENANCE.value)
     return case((lost, HostState.LOST.value), else_=operators)
 
 
 def enter(session: Session, actor: Actor, host: Host, state: HostState) -> None:
-    """Makes another state of a host; nothing if it has it. The caller holds the host and has asked whether it may."""
+    """Sets the state of a host, if it differs. The caller holds the host's lock and has checked permission."""
     if operators_state(host) is state:
         return
     host.state = "ready" if state is HostState.READY else "cordoned"
@@ -57,7 +57,7 @@ def enter(session: Session, actor: Actor, host: Host, state: HostState) -> None:
 
 
 def require_not_draining(session: Session, host: Host) -> None:
-    """Refuses to change the state of a host under an operation that works on it."""
+    """Refuses to change the state of a host while a drain is running."""
     if operators_state(host) is not HostState.DRAINING:
         return
     found = session.scalar(
@@ -69,7 +69,7 @@ def require_not_draining(session: Session, host: Host) -> None:
 
 
 def require_unused(session: Session, host: Host) -> None:
-    """Refuses if the host has last said that it has devices of slices."""
+    """Refuses if the host's last report named devices of slices."""
     refuse_slices(
         session,
         Slice.gpu_id.in_(select(Gpu.id).where(Gpu.host_id == host.id)),

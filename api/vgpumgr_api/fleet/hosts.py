@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts as operators see them. What their agents say and hear is in `agents` and `reports`."""
+"""Hosts as operators see them. The exchange with their agents is in `agents` and `reports`."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ _REPORTED = (
 
 
 class _Reported(NamedTuple):
-    """`_REPORTED` of a host; all None where an outer join has found nothing."""
+    """The columns `_REPORTED` of a host; all None if an outer join found no report."""
 
     at: datetime | None = None
     agent_version: str | None = None
@@ -55,7 +55,7 @@ class _Reported(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class HostFilter:
-    """Which hosts are wanted; None: whichever. `labels`: those that have all of them."""
+    """Selects hosts; None selects all. `labels`: hosts that have all of these labels."""
 
     state: HostState | None = None
     online: bool | None = None
@@ -65,9 +65,9 @@ class HostFilter:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def conditions(self, at: datetime) -> Iterator[ColumnElement[bool]]:
-        """On rows of `models.Host` that are joined with their reports, at the time `at`."""
+        """Yields conditions on rows of `models.Host` joined with their reports, at the time `at`."""
         host = models.Host
-        # As `_host` says it of one.
+        # The same condition as in `_host`.
         enrolled = and_(host.enrolled_at.is_not(None), host.enroll_hash.is_(None), host.fenced_at.is_(None))
         heard = func.coalesce(_REPORT.reported_at >= at - ONLINE, false())
         if self.state is not None:
@@ -88,7 +88,7 @@ ALL = HostFilter()
 
 
 def list_hosts(session: Session, actor: Actor, page: PageRequest, wanted: HostFilter = ALL) -> Page[Host]:
-    """Returns hosts, by name. For who sees the cloud."""
+    """Returns hosts, by name. For actors that see the whole cloud."""
     require_view(actor)
     statement = (
         select(models.Host, *_REPORTED)
@@ -102,7 +102,7 @@ def list_hosts(session: Session, actor: Actor, page: PageRequest, wanted: HostFi
 
 
 def create_host(session: Session, actor: Actor, request: HostCreate) -> HostCreated:
-    """Announces a host; its agent enrols with the token in the answer within a week. Operators only."""
+    """Announces a host. Its agent must enrol within a week with the token in the answer. For operators only."""
     require_operator(actor)
     refuse_duplicate(session, models.Host.name, request.name, kind="host")
     secret = new_secret()
@@ -124,13 +124,13 @@ def create_host(session: Session, actor: Actor, request: HostCreate) -> HostCrea
 
 
 def get_host(session: Session, actor: Actor, name: str) -> Host:
-    """Returns one host. For who sees the cloud."""
+    """Returns one host. For actors that see the whole cloud."""
     require_view(actor)
     return _answer(session, host_named(session, name))
 
 
 def patch_host(session: Session, actor: Actor, name: str, patch: HostPatch, *, if_match: IfMatch) -> Host:
-    """Cordons a host, so that it takes no more claims, or makes it ready again; changes labels. Operators only."""
+    """Changes a host's labels, stops it from taking claims, or makes it ready again. For operators only."""
     require_operator(actor)
     changes = changes_of(patch)
     host = host_named(session, name, lock=True)
@@ -143,7 +143,7 @@ def patch_host(session: Session, actor: Actor, name: str, patch: HostPatch, *, i
 
 
 def label(session: Session, actor: Actor, host: models.Host, patch: Mapping[str, str | None]) -> None:
-    """Changes labels of a host; None removes one. The caller holds it and has asked whether it may."""
+    """Changes labels of a host; None removes a label. The caller holds the host's lock and has checked permissions."""
     if changed := patch_labels(session, HostLabel, host.id, patch):
         host.generation += 1
         events.record(session, actor, "host.labelled", host.name, generation=host.generation, detail=changed)
@@ -151,10 +151,13 @@ def label(session: Session, actor: Actor, host: models.Host, patch: Mapping[str,
 
 
 def delete_host(session: Session, actor: Actor, name: str, *, if_match: IfMatch) -> None:
-    """Forgets a host that has no slices, its GPUs and its token; of a fenced one also what it lost. Operators only."""
+    """Deletes a host without slices, with its GPUs and its token. For operators only.
+
+    A fenced host may still have lost slices, which are deleted with it.
+    """
     require_operator(actor)
     host = host_named(session, name)
-    # Claims lock a GPU first, then the host.
+    # Locks GPUs first, then the host, like claims.
     gpus = session.scalars(
         select(models.Gpu.id).where(models.Gpu.host_id == host.id).order_by(models.Gpu.id).with_for_update()
     ).all()
@@ -181,9 +184,10 @@ def delete_host(session: Session, actor: Actor, name: str, *, if_match: IfMatch)
 
 
 def confirm_epoch(session: Session, actor: Actor, name: str, *, if_match: IfMatch = None) -> Host:
-    """Lets a host obey tombstones again after the database was declared restored. Operators only.
+    """Lets a host obey tombstones again after the database was declared restored. For operators only.
 
-    `if_match` is of the epoch that was compared: once another begins it confirms nothing. Repeating it changes nothing.
+    `if_match` is the host's state in the epoch that was compared: if another epoch has begun since, nothing is
+    confirmed. Repeating this changes nothing.
     """
     require_operator(actor)
     host = host_named(session, name, lock=True)
@@ -198,9 +202,9 @@ def confirm_epoch(session: Session, actor: Actor, name: str, *, if_match: IfMatc
 
 
 def reenroll(session: Session, actor: Actor, name: str) -> HostCreated:
-    """Gives a new one-time token and revokes the credential that the host has. Its claims stay. Operators only.
+    """Returns a new one-time token and revokes the host's credential. Its claims stay. For operators only.
 
-    A fenced host stays so until that token is used.
+    A fenced host stays fenced until the token is used.
     """
     require_operator(actor)
     host = host_named(session, name, lock=True)
@@ -226,7 +230,7 @@ def _created(host: Host, secret: str) -> HostCreated:
 
 
 def _host(session: Session, host: models.Host, reported: _Reported, labels: dict[str, str]) -> Host:
-    # While a token waits for it, and after a fence, the host has no credential.
+    # A host with an unused one-time token, and a fenced host, have no credential.
     enrolled = host.enrolled_at is not None and host.enroll_hash is None and host.fenced_at is None
     return Host(
         id=host.id,

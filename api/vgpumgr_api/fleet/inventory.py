@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What GPUs a host has. A GPU that is gone stays, marked absent, as long as its host does: claims refer to it.
+"""The GPUs of a host. A GPU that is gone stays, marked absent, as long as its host does, because claims refer to it.
 
-Claims, labels and what operators set belong to the card. It keeps them when it is found at another address.
+Claims, labels and operators' settings belong to the card. The card keeps them if it is found at another address.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,11 +46,11 @@ HIT_MAX = 20
 
 
 def take_inventory(session: Session, actor: Actor, host: models.Host, reported: list[ReportedGpu]) -> bool:
-    """Brings a host's GPUs up to date; returns whether anything changed. What claims use stays as it is.
+    """Updates a host's GPUs from a report and returns whether anything changed. The use by claims is not changed.
 
-    The usual report changes nothing and locks no GPU, so that claims go on meanwhile.
+    A typical report changes nothing and locks no GPU, so that claims can continue.
     """
-    # By id, as everybody locks GPUs; new ones are nobody else's yet.
+    # By id, in the lock order of GPUs. No other transaction sees the new ones yet.
     known = session.scalars(select(models.Gpu).where(models.Gpu.host_id == host.id).order_by(models.Gpu.id)).all()
     types = _types(session, [gpu.id for gpu in known])
     seen = {gpu.address: _bounded(gpu) for gpu in reported}
@@ -77,7 +77,7 @@ def take_inventory(session: Session, actor: Actor, host: models.Host, reported: 
 def _vacate(
     session: Session, known: Sequence[models.Gpu], places: Mapping[UUID, str], seen: Mapping[str, ReportedGpu]
 ) -> bool:
-    """Takes GPUs from addresses where others are now, so that no two have the same at any moment."""
+    """Moves GPUs away from addresses that others have now, so that no two ever have the same address."""
     taken = {gpu.address for gpu in known} | seen.keys()
     moved = [gpu for gpu in known if gpu.address in seen and places.get(gpu.id) != gpu.address]
     for gpu in moved:
@@ -92,15 +92,17 @@ def _card(gpu: models.Gpu | ReportedGpu) -> Card:
 
 
 def _bounded(gpu: ReportedGpu) -> ReportedGpu:
-    """No GPU has more than that. What claims reckon with it, and sums over a fleet, would not fit a column: one host
-    that says anything would keep all others from being claimed on.
+    """Limits the reported values to what no GPU exceeds.
+
+    Otherwise results computed from them, and sums over a fleet, could overflow a column: a single faulty host would
+    prevent claims on all others.
     """
     said = {name: min(getattr(gpu, name), COUNT_MAX) for name in _COUNTS}
     return gpu.model_copy(update={"mem_bytes": min(gpu.mem_bytes, MEM_BYTES_MAX), **said})
 
 
 def _make_room(session: Session, gone: Sequence[models.Gpu], number: int) -> None:
-    """Forgets absent GPUs that no claim refers to, where there would be too many: a host may not fill the table."""
+    """Deletes absent GPUs without claims if there are too many, so that a host cannot fill the table."""
     for gpu in gone:
         if number <= GPUS_MAX:
             break
@@ -135,13 +137,13 @@ def _stored(gpu: models.Gpu, types: dict[str, int]) -> Inventory:
 
 
 def _was_other(gpu: models.Gpu, said: ReportedGpu) -> bool:
-    """Whether a GPU of which claims use more than it had has another size now."""
+    """Whether the size of a GPU has changed whose use by claims exceeds it, which the inventory does not show."""
     sizes = (said.mem_bytes, gpu.reported_mem_bytes), (said.reserve_limit_permille, gpu.reported_reserve_limit_permille)
     return any(before not in (None, now) for now, before in sizes)
 
 
 def _add(session: Session, actor: Actor, host: models.Host, new: Sequence[tuple[ReportedGpu, Card]]) -> None:
-    """In few statements: who reports may hold the lock of a tenant's quota."""
+    """Adds GPUs in few statements, because the reporting transaction may hold the lock of a tenant's quota."""
     gpus = [
         models.Gpu(
             id=uuid4(),
@@ -173,7 +175,7 @@ def _update(
     card: Card,
     types: dict[str, int],
 ) -> bool:
-    # A GPU may have shrunk below what claims use; what is used stays granted, and nothing more is.
+    # A GPU may have shrunk below its use by claims. They keep what they have, and no more is granted.
     larger = larger_of(session)
     before = _stored(gpu, types), _card(gpu)
     was_present, was_at = gpu.present, gpu.address
@@ -207,7 +209,7 @@ def _update(
 
 
 def mark_absent(session: Session, actor: Actor, host: models.Host, gpu: models.Gpu) -> None:
-    """Notes that a GPU is gone, or its host: no claim gets it, not even one that is waiting for its lock."""
+    """Marks a GPU as absent, also if its host is gone. No claim gets it, not even one that waits for its lock."""
     name = f"{host.name}/{gpu.address}"
     change(session, update(models.Gpu).where(models.Gpu.id == gpu.id).values(present=False))
     session.refresh(gpu)
@@ -215,7 +217,7 @@ def mark_absent(session: Session, actor: Actor, host: models.Host, gpu: models.G
 
 
 def hit(session: Session, gpu_id: UUID) -> dict[str, Any]:
-    """What an operator has to know of a GPU that is elsewhere or gone: whose slices, how many, and some of them."""
+    """Returns the slices affected when a GPU moves or disappears: their number, their tenants, and some ids."""
     of_gpu = models.Slice.gpu_id == gpu_id
     slices = session.scalars(select(models.Slice.id).where(of_gpu).order_by(models.Slice.id).limit(HIT_MAX)).all()
     if not slices:

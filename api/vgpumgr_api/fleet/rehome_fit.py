@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a GPU takes the claims of another one of its host, and what each of them counts there.
+"""Whether a GPU can take the claims of another GPU of its host, and how much each claim counts there.
 
-A claim keeps what it was sold: its share, its memory and the ratio by which its share counts. The device may be of
-another memory class. The selector of a claim is not kept, so the other GPU must have every label of the first.
+A claim keeps its share, its memory and the ratio by which its share counts. The device may have another memory class.
+The selector of a claim is not stored, so the new GPU must have every label of the old one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ from vgpumgr_api.tenancy.enforcement import counted_permille, reserved_permille
 
 @dataclass(frozen=True, kw_only=True)
 class Moving:
-    """A claim that is to move, locked."""
+    """A claim that is to move. It is locked."""
 
     claim: models.Slice
     tenant: models.Tenant
@@ -38,7 +38,7 @@ class Moving:
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """A claim with its new memory class, and what it counts of share and of time to reserve on its new GPU."""
+    """A claim with its new memory class, and how much it counts of the new GPU's share and reservable time."""
 
     moving: Moving
     mdev_type: str
@@ -56,9 +56,9 @@ def fit(
     new: models.Gpu,
     moving: Sequence[Moving],
 ) -> list[Fitted]:
-    """Returns the claims as they would be on `new`. Everything is locked by the caller.
+    """Returns the claims as they would be on `new`. The caller has locked all of these rows.
 
-    Raises Refusal(CAPACITY_NONE) with a reason for each thing in the way, in the words of claims that find no GPU.
+    Raises Refusal(CAPACITY_NONE) with a reason for each obstacle, in the same words as for a claim that finds no GPU.
     """
     types = {gpu.id: _types(session, gpu.id) for gpu in (old, new)}
     reasons = [*_of_gpus(session, host, report, old, new, types)]
@@ -150,7 +150,7 @@ def _fitted(moving: Moving, new: models.Gpu, types: Sequence[models.GpuType]) ->
 
 
 def _of_room(new: models.Gpu, fitted: Sequence[Fitted]) -> Iterator[Reason]:
-    """The claims together: each may fit where all do not."""
+    """Yields reasons if the claims do not fit together; each alone may fit."""
     for code, what, wanted, free in (
         ("share.full", "permille", sum(each.share for each in fitted), PERMILLE - new.share_used),
         ("memory.full", "bytes of memory", sum(each.type_mem_bytes for each in fitted), new.mem_bytes - new.mem_used),
@@ -166,7 +166,7 @@ def _of_room(new: models.Gpu, fitted: Sequence[Fitted]) -> Iterator[Reason]:
 
 
 def _of_policy(session: Session, new: models.Gpu, moving: Sequence[Moving]) -> Iterator[Reason]:
-    """Where the kernel divides by slices or places: all slices there have one share, and each has a place."""
+    """Yields reasons of policies under which all slices must have the same share, and each needs a place."""
     if Policy(new.policy) is Policy.BEST_EFFORT or not moving:
         return
     shares = {each.claim.share_permille for each in moving}
@@ -183,7 +183,10 @@ def _of_policy(session: Session, new: models.Gpu, moving: Sequence[Moving]) -> I
 
 
 def _of_ties(session: Session, moving: Moving, new: models.Gpu) -> Iterator[Reason]:
-    """Within one host only what is on a GPU matters: claims that are together move together, places are left behind."""
+    """Yields reasons of affinities. Within a host only those on GPUs matter.
+
+    Claims with an affinity move together, but reserved places stay behind.
+    """
     claim, tenant = moving.claim, moving.tenant
     of_tenant = (
         select(Hold.id)

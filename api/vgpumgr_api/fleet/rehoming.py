@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Re-homing: the claims of a GPU that is gone go to another GPU of the same host, all of them or none.
+"""Re-homing: the claims of a missing GPU move to another GPU of the same host, all or none.
 
-Quotas do not change, since the claims are the same. What each slice counts is taken from the GPU that is gone and added
-to the other one, so both are locked. The host's report comes before or after, because its row is locked first.
+Quotas do not change, because the claims stay the same. What each slice counts is moved from the missing GPU to the
+other one, so both are locked. A report of the host comes before or after, because its row is locked first.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ KIND = "gpu.rehome"
 
 @dataclass(frozen=True, kw_only=True)
 class _Held:
-    """What a re-homing works on, locked."""
+    """The locked objects of a re-homing."""
 
     host: models.Host
     report: HostReport
@@ -54,10 +54,10 @@ class _Held:
 def rehome_gpu(
     session: Session, actor: Actor, gpu_id: UUID, request: GpuRehome, *, if_match: IfMatch
 ) -> wire.Operation:
-    """Moves every claim of a GPU that is gone to another GPU of its host. Operators only.
+    """Moves every claim of a missing GPU to another GPU of its host. For operators only.
 
-    It is done when it answers, and the operation says what was moved. With no claim left there it moves nothing. Locks
-    in the order that `models` gives.
+    The operation is done when it is returned, and lists the moved slices. If no claim is left on the GPU, nothing
+    moves. Rows are locked in the order given in `models`.
     """
     require_operator(actor)
     held, moving = _lock(session, gpu_id, request, if_match)
@@ -84,10 +84,10 @@ def rehome_gpu(
 
 
 class Rehome:
-    """An `operating.Kind` whose operations have ended when they are first seen: there is nothing to get on with."""
+    """An `operating.Kind` whose operations are done from the start."""
 
     def lock(self, session: Session, target_id: UUID) -> None:
-        """Nothing is changed, so nothing is locked."""
+        """Locks nothing, because nothing is changed."""
 
     def look(self, session: Session, operation: Operation) -> Step:  # noqa: ARG002 - as its neighbours
         return Step(left=0, result=operation.result or {})
@@ -95,7 +95,7 @@ class Rehome:
     def finish(
         self, session: Session, actor: Actor, operation: Operation, state: OperationState, *, undo: bool
     ) -> None:
-        """Nothing is left to do."""
+        """Does nothing."""
 
 
 def _lock(session: Session, gpu_id: UUID, request: GpuRehome, if_match: IfMatch) -> tuple[_Held, list[Moving]]:
@@ -106,7 +106,7 @@ def _lock(session: Session, gpu_id: UUID, request: GpuRehome, if_match: IfMatch)
     if report is None:  # its host was deleted since
         raise TryAgain
     owners = owners_in_order([(each.claim, each.tenant) for each in _claims(session, gpu_id)])
-    # A placement holds the quota of its tenant, so ties stay as they are while these are held.
+    # A placement locks the quota of its tenant, so ties cannot change while these locks are held.
     lock_quotas(session, owners)
     ids = {gpu_id, request.to}
     statement = select(models.Gpu).where(models.Gpu.id.in_(ids)).order_by(models.Gpu.id)
@@ -168,7 +168,7 @@ def _require_host(session: Session, host: models.Host) -> None:
 
 
 def _require_unused(session: Session, held: _Held) -> None:
-    """A device that its host still has may be open, or be opened at any moment."""
+    """Refuses while the host still has devices of the GPU, because a VM may have one open or open it at any time."""
     refuse_slices(
         session,
         models.Slice.gpu_id == held.old.id,

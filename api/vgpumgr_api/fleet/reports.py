@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking in what a host reports: its inventory, its counters, and that a deleted slice is really gone.
+"""Processes a host's report: its inventory, its counters, and the confirmation that a deleted slice is gone.
 
-The last is the only thing in a report that ends a grant, so it is believed only if the host worked from a document of
-this epoch that already carried the tombstone. Everything else is kept as said and ends nothing.
+The confirmation is the only part of a report that ends a grant. So it counts only if the host worked from a document of
+this epoch that already contained the tombstone. Everything else is stored as reported and ends nothing.
 """
 
 from collections.abc import Collection, Sequence
@@ -35,8 +35,9 @@ REFUSAL_KEPT = 500
 
 
 def none_yet(host_id: UUID, *, agent_version: str) -> dict[str, Any]:
-    """Returns the row of a host that has reported nothing since it enrolled: what it has, of before, it has yet to say,
-    having looked at its devices.
+    """Returns the report row of a host that has just enrolled.
+
+    The host must first examine its devices and report what it still has of its time before.
     """
     return {
         "host_id": host_id,
@@ -60,17 +61,17 @@ def none_yet(host_id: UUID, *, agent_version: str) -> dict[str, Any]:
 
 
 def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -> Reported | Refusal:
-    """Stores a report of `host` unless a newer one was taken in; frees what it confirms gone.
+    """Stores a report of `host` unless it is outdated, and releases slices that it confirms gone.
 
-    Returns a refusal, for whoever commits, to a second machine that is at work as this host.
+    Returns a refusal, to be raised after the commit, for a second machine that runs as this host.
     """
     _refuse_repetitions(report)
     last = session.scalars(
         select(observations.HostReport).where(observations.HostReport.host_id == host.id).with_for_update()
     ).one_or_none()
-    if last is None:  # the host was deleted since it was found
+    if last is None:  # the host was deleted since the lookup
         raise TryAgain
-    require_unrevoked(session, actor, host)  # while the lock was waited for, the host may have been fenced
+    require_unrevoked(session, actor, host)  # the host may have been fenced during the wait for the lock
     verdict = boots.judge(session, actor, host, report, last)
     if verdict is not Verdict.TAKEN:
         session.flush()
@@ -89,7 +90,7 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     _observe_groups(session, host, report)
     progress.follow(session, actor, here, report.slices)
 
-    known = last.unknown_slices if last.boot_id is not None else 0  # an enrolment only supposes some
+    known = last.unknown_slices if last.boot_id is not None else 0  # after an enrolment the number is an assumption
     if last.boot_id is not None and last.boot_id != report.boot_id:
         events.record(session, actor, "host.rebooted", host.name)
     if last.lost_at is not None:
@@ -103,7 +104,7 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     last.desired_generation = report.desired_generation
     last.unknown_slices = _unknown(session, host, here.keys(), report, before=last.unknown_slices)
     if last.unknown_slices > known or not startable.isdisjoint(deleted):
-        touched.add(host.id)  # the document it has may be one of commits that were lost, and of the number of another
+        touched.add(host.id)  # its document may be of lost commits, with a reused number
     last.refusals = [printable(refusal[:REFUSAL_KEPT]) for refusal in report.refusals]
     last.reported_at = heartbeats.heard(session, last.reported_at)
     allowance.spend(session, last, events.recorded(session) - before)
@@ -113,7 +114,7 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
 
 
 def _refuse_repetitions(report: Report) -> None:
-    """Something said twice has been said in contradiction, or soon will be."""
+    """Refuses a report that names an object twice: the two entries might contradict each other."""
     lists: dict[str, list[object]] = {
         "gpus": [gpu.address for gpu in report.gpus],
         "groups": [(group.gpu, group.tenant) for group in report.groups],
@@ -132,10 +133,11 @@ def _refuse_repetitions(report: Report) -> None:
 
 
 def _deleted(session: Session, host: models.Host, report: Report) -> Sequence[UUID]:
-    """Which tombstones of this host the report fulfils if it says that they are absent.
+    """Returns the tombstones of this host that the report completes if it says that their slices are absent.
 
-    A report of a later generation than the database has comes from before a restore nobody declared: it is no proof.
-    Nor is one that calls the slice startable: its document has the number of one with the tombstone, and is another.
+    A report of a later generation than the database's comes from before an undeclared restore, and proves nothing.
+    Neither does a report that calls the slice startable: its document is another one with the same number as the
+    tombstone's.
     """
     if not report.slices:
         return []
@@ -155,10 +157,10 @@ def _deleted(session: Session, host: models.Host, report: Report) -> Sequence[UU
 
 
 def _unknown(session: Session, host: models.Host, here: Collection[UUID], report: Report, *, before: int) -> int:
-    """How many slices a host has, or may yet start, that are no claims on it; `before` its report.
+    """Returns how many slices a host has, or may start, that are not claims on it. `before`: the number so far.
 
-    Without a document of this epoch, or a look at its devices, it cannot know that there are fewer than before. If its
-    document is later than any, the database has lost commits, and nobody knows how many.
+    If the report lacks a document of this epoch or is from before the host examined its devices, the number cannot have
+    decreased. If its document is later than any here, the database has lost commits, and the number is unknown.
     """
     found = sum((one.present or one.startable) and one.id not in here for one in report.slices)
     epoch = session.scalars(select(models.Installation.epoch)).one()
@@ -168,7 +170,7 @@ def _unknown(session: Session, host: models.Host, here: Collection[UUID], report
 
 
 def _observe_slices(session: Session, here: Collection[UUID], report: Report) -> None:
-    """Keeps what was said of slices that are claimed here. Of others only their number counts."""
+    """Stores what was reported of slices that are claimed here. Of other slices only their number matters."""
     upsert(
         session,
         observations.SliceObservation,
@@ -199,8 +201,10 @@ def _observe_slices(session: Session, here: Collection[UUID], report: Report) ->
 
 
 def _observe_groups(session: Session, host: models.Host, report: Report) -> None:
-    """Keeps the counters of groups of tenants that have slices there, or had until they were last kept; forgets groups
-    that are gone. What a host says of others is nothing that those would have to see.
+    """Stores counters of groups, and deletes groups that were not reported.
+
+    Only groups of tenants with slices on the GPU, or with stored counters there, are accepted: a host must not be able
+    to show other tenants anything.
     """
     known = _groups(session, host)
     rows = [
@@ -226,7 +230,7 @@ def _observe_groups(session: Session, host: models.Host, report: Report) -> None
 
 
 def _groups(session: Session, host: models.Host) -> dict[tuple[str, str], tuple[UUID, UUID]]:
-    """GPU and tenant of each group that may be on this host, by address and name."""
+    """Returns GPU and tenant of each group that this host may have, by address and name."""
     places = (
         select(place.gpu_id, place.tenant_id)
         .join(models.Gpu, models.Gpu.id == place.gpu_id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the one task looks at that waits on behalf of all hosts' agents."""
+"""The query of the task that waits on behalf of all hosts' agents."""
 
 from uuid import UUID
 
@@ -10,9 +10,10 @@ from vgpumgr_api.db.models import Host, Installation
 
 
 def desired_generations(session: Session) -> tuple[UUID, dict[UUID, int]]:
-    """Returns the epoch and the generation of every host's desired state, by two queries however many there are.
+    """Returns the epoch and the generation of every host's desired state, with two queries for any number of hosts.
 
-    Asks nobody's permission, since nothing of it leaves the API: an agent that waits is checked before and after.
+    There is no permission check, because the result does not leave the API: a waiting agent is checked before and
+    after.
     """
     epoch = session.scalars(select(Installation.epoch)).one()
     hosts = session.execute(select(Host.id, Host.desired_generation))
