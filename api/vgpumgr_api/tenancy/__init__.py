@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accounts, projects and their quotas. `enforcement` turns quotas and claims into what the kernel enforces."""
+"""Accounts, projects and their quotas. `enforcement` converts quotas and claims to what the kernel enforces."""

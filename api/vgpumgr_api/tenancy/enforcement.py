@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From claims and quotas to what the kernel enforces, in whole numbers. Pure.
+"""Computes what the kernel enforces from claims and quotas, in integers. Pure.
 
-A tenant that uses more share than its quota grants (after a cut) has every slice scaled by limit / used; for a project
-the smaller factor of its own and its account's counts. Nothing scales below 1 permille: a claim keeps a VM running.
+If a tenant uses more share than its quota grants (after a cut), each of its slices is scaled by limit / used. A project
+is scaled by its own factor or its account's, whichever is smaller. No slice is scaled below 1 permille, so that its VM
+keeps running.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -30,7 +31,7 @@ SUITED_TIMESLICE_US_MAX = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Means:
-    """How a backend enforces, in the words of `vgpumgr.wire.resources.Enforcement`; empty: nobody knows."""
+    """How a backend enforces, in the terms of `vgpumgr.wire.resources.Enforcement`; empty if unknown."""
 
     scope: str = ""
     enforced_by: str = ""
@@ -38,7 +39,7 @@ class Means:
 
 
 class Served(Protocol):
-    """What of a GPU says how it is enforced."""
+    """The members of a GPU that determine how it is enforced."""
 
     @property
     def backend(self) -> str: ...
@@ -54,10 +55,10 @@ _NVIDIA = "10de:"
 
 
 def means_of(gpu: Served) -> Means:
-    """What there is to say of a GPU as its host reported it.
+    """Returns the means of enforcement for a GPU as its host reported it.
 
-    The kernel times what its own engines do. What it lends is given back by executors: a gate stops those that are late
-    where it stops their work as well. What a broker enforces by, it has to say itself.
+    The kernel times the work of its own engines. An engine that it lends is given back by executors; where stopping an
+    executor also stops its submitted work, a gate stops late executors. A broker must report its means itself.
     """
     if gpu.backend == BROKER:
         return Means(scope="tenant", mem_enforced_by="fence")
@@ -71,7 +72,7 @@ def means_of(gpu: Served) -> Means:
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """An owner's limit of share and what it uses of it, in permille over all GPUs."""
+    """An owner's limit of share and its use, in permille over all GPUs."""
 
     limit: int
     used: int
@@ -79,9 +80,9 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A slice of a group: its enforced share, and whether it may have more when others are idle.
+    """A slice of a group: its enforced share, and whether it is limited to it even while others are idle.
 
-    `reserve_period_us`: the longest that it waits, 0 outside the latency band.
+    `reserve_period_us`: the longest time that it waits, 0 outside the latency band.
     """
 
     permille: int
@@ -99,9 +100,9 @@ class Cap:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupPlan(Generic[Key]):
-    """Parameters of a group and the caps of its slices. A slice's weight is its enforced share.
+    """The parameters of a group and the caps of its slices. A slice's weight is its enforced share.
 
-    `reserve`: what it has before all others, of the latency band; zeros outside.
+    `reserve`: the time that a group of the latency band gets before all others; zeros outside that band.
     """
 
     weight: int
@@ -113,24 +114,24 @@ class GroupPlan(Generic[Key]):
 
     @property
     def band(self) -> Band:
-        """How the group competes."""
+        """The band in which the group competes."""
         return Band.LATENCY if self.reserve.us else Band.FAIR
 
 
 def enforced_permille(share_permille: int, owners: Sequence[Use]) -> int:
-    """Returns the share that a slice gets, of the one that its claim says; `owners`: its tenant and that's account."""
+    """Returns a slice's enforced share, scaled from its claimed share. `owners`: its tenant and its account."""
     scaled = (share_permille * use.limit // use.used for use in owners if use.used > use.limit)
     return max(1, min(scaled, default=share_permille))
 
 
 def counted_permille(share_permille: int, fair_ratio_permille: int) -> int:
-    """Returns what a slice counts on its GPU, which is what it is sure of; for a strict one the ratio is 1000."""
+    """Returns the share that a slice counts on its GPU: its assured share. For a strict slice the ratio is 1000."""
     return -(-share_permille * PERMILLE // fair_ratio_permille)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeslice:
-    """A tenant's timeslice. `max_us`: the most that the tenant, and its account, may have."""
+    """A tenant's timeslice. `max_us`: the maximum for the tenant and its account."""
 
     us: int
     max_us: int
@@ -139,7 +140,7 @@ class Timeslice:
 def effective_timeslice_us(own: Timeslice, gpu_min_us: int, switch_cost_us: int) -> int:
     """Returns a timeslice that the GPU accepts.
 
-    A tenant that has the timeslice that all begin with has never chosen one; it gets what suits the GPU.
+    A tenant with the default timeslice has never chosen one, and gets a timeslice that suits the GPU.
     """
     wanted_us = own.us
     if wanted_us == TIMESLICE_US_DEFAULT:
@@ -149,20 +150,20 @@ def effective_timeslice_us(own: Timeslice, gpu_min_us: int, switch_cost_us: int)
 
 
 def reserved_permille(counted: int, max_chunk_us: int, reserve_period_us: int) -> int:
-    """Returns what a latency slice counts of the time that a GPU can reserve: its share, and one piece per period.
+    """Returns how much a latency slice counts of a GPU's reservable time: its share, and one piece of work per period.
 
-    The kernel counts one piece for a group, so that this is never less.
+    The kernel counts one piece for a whole group, so this is never less than the kernel's count.
     """
     return counted - (-PERMILLE * max_chunk_us // reserve_period_us)
 
 
 def plan_group(parts: Mapping[Key, Part], timeslice_us: int, policy: Policy = Policy.BEST_EFFORT) -> GroupPlan[Key]:
-    """Returns what to configure for a tenant's claimed slices on one GPU; there is at least one.
+    """Returns the configuration for a tenant's claimed slices on one GPU. There must be at least one.
 
-    If all are strict the group is capped at their sum; if only some are, each of those is capped by itself, because a
-    cap of the group would hold the fair ones back. Those of the latency band have their shares reserved, within the
-    shortest of their periods. Under another policy than best_effort the kernel divides by slices or places, and refuses
-    caps and reservations.
+    If all slices are strict, the group is capped at their sum. If only some are, each of those is capped individually,
+    because a cap of the group would also limit the fair ones. Slices of the latency band get their shares reserved,
+    within the shortest of their periods. Under a policy other than best_effort the kernel divides by slices or places,
+    and rejects caps and reservations.
     """
     if policy is not Policy.BEST_EFFORT:
         return GroupPlan(
@@ -191,7 +192,7 @@ def plan_group(parts: Mapping[Key, Part], timeslice_us: int, policy: Policy = Po
 
 
 def _reserve(parts: Sequence[Part], cap: Cap) -> Cap:
-    """A floor inside share and cap, never more than either."""
+    """Returns a reservation within share and cap, never more than either."""
     if not parts:
         return Cap()
     period_us = min(part.reserve_period_us for part in parts)

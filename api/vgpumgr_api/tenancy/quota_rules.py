@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a quota lets be claimed at all, however little: profiles and mode; and the timeslices that may be set in it."""
+"""The rules of a quota apart from amounts: permitted profiles, modes, bands, and the ranges of timeslices."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ from vgpumgr_api.resources.lookup import profile_named
 
 @dataclass(frozen=True)
 class Asked:
-    """A profile that is claimed, and where the request says so."""
+    """A profile to be claimed, and the member of the request that names it."""
 
     profile: models.Profile
     field: str = "$.profile"
@@ -37,9 +37,7 @@ def forbidden(
     band: str | None,
     limited: bool,
 ) -> list[Reason]:
-    """Returns what an owner's quota does not let be claimed, given its `mode`, its `band` and whether profiles are
-    `limited`.
-    """
+    """Returns why an owner's quota forbids claims, by its `mode`, `band` and profiles, if these are `limited`."""
     found = []
     allowed: set[UUID] = set()
     if limited:
@@ -62,7 +60,7 @@ def forbidden(
 
 
 def refuse_forbidden(owner: models.Tenant, role: str, reasons: Sequence[Reason]) -> None:
-    """Raises Refusal(QUOTA_FORBIDDEN) if there are any."""
+    """Raises Refusal(QUOTA_FORBIDDEN) if there are reasons."""
     if reasons:
         raise Refusal(
             Code.QUOTA_FORBIDDEN,
@@ -90,7 +88,7 @@ def profiles_of(session: Session, quotas: Iterable[models.Quota]) -> Mapping[UUI
 
 
 def set_profiles(session: Session, quota: models.Quota, names: Sequence[str] | None) -> None:
-    """Replaces the profiles that a quota names; None: it names none and allows all. The caller holds its lock."""
+    """Replaces the profiles that a quota names; None: all profiles are permitted. The caller holds its lock."""
     ids = {_known(session, name, number) for number, name in enumerate(names or [])}
     change(session, delete(models.QuotaProfile).where(models.QuotaProfile.tenant_id == quota.tenant_id))
     quota.profiles_limited = names is not None
@@ -101,9 +99,9 @@ def set_profiles(session: Session, quota: models.Quota, names: Sequence[str] | N
 
 
 def leave_out(session: Session, actor: Actor, profile: models.Profile) -> None:
-    """Takes a profile that goes out of the quotas that name it, which changes each of them.
+    """Removes a profile that is being deleted from the quotas that name it, which changes each of them.
 
-    Locks those, accounts before projects as claims do, and then the profile: no other quota comes to name it.
+    Locks those quotas, accounts before projects like claims, and then the profile, so that no other quota can name it.
     """
     named, tenant = models.QuotaProfile, models.Tenant
     of_profile = named.profile_id == profile.id
@@ -135,9 +133,9 @@ def leave_out(session: Session, actor: Actor, profile: models.Profile) -> None:
 
 
 def check_timeslices(session: Session, owner: models.Tenant, quota: models.Quota, changed: Iterable[str]) -> None:
-    """Refuses timeslices outside of their range, of the quota itself, its account's or a project's.
+    """Refuses timeslices outside their range: of the quota itself, of its account or of a project.
 
-    The caller holds the locks of the account's quota and of this one, so that neither range moves meanwhile.
+    The caller holds the locks of the account's quota and of this one, so that neither range can change meanwhile.
     """
     fields = [name for name in sorted(changed) if name.startswith("timeslice")]
     if not fields:

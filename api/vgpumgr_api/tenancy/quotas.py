@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tenants may use, and what they use of it."""
+"""The limits of tenants, and their use."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ Owners = Sequence[tuple[models.Tenant, str]]
 
 @dataclass(frozen=True)
 class Standing:
-    """What an owner may use and uses, and what its tenants' timeslice is, and may be."""
+    """An owner's limit and use of share, and its timeslice with its maximum."""
 
     use: Use
     timeslice_us: int
@@ -78,7 +78,10 @@ _STANDING = (
 
 
 def _charging(role: str) -> ReturningUpdate[*tuple[Any, ...]]:
-    """Charges the owner in the parameter `role` with those of `sums_of`, as ``asked_...``; meets none if it cannot."""
+    """Returns the UPDATE that charges the owner in the parameter `role`. It affects no row if a limit is exceeded.
+
+    The amounts are those of `sums_of`, as parameters ``asked_...``.
+    """
     kinds = (("share", "share_permille"), ("mem", "mem_bytes"), ("slices", "slices"))
     after = {kind: _QUOTAS.c[f"{kind}_used"] + bindparam(f"asked_{name}", type_=BigInteger()) for kind, name in kinds}
     return (
@@ -96,7 +99,7 @@ def _charging(role: str) -> ReturningUpdate[*tuple[Any, ...]]:
 
 
 def _charging_both() -> CompoundSelect[*tuple[Any, ...]]:
-    """For PostgreSQL. The project's part looks at what the account's brought, so that the account is locked first."""
+    """For PostgreSQL. The project's part refers to the account's result, so that the account is locked first."""
     account = _charging("account").cte("of_account")
     project = _charging("project").where(exists(select(account.c.role))).cte("of_project")
     return union_all(select(account), select(project))
@@ -107,12 +110,12 @@ _CHARGE_BOTH = _charging_both()
 
 
 def standing(row: Row[*tuple[Any, ...]]) -> Standing:
-    """Reads a row that has `_STANDING`."""
+    """Converts a row with the columns `_STANDING`."""
     return Standing(Use(limit=row.share_limit, used=row.scaled_used), row.timeslice_us, row.timeslice_max_us)
 
 
 def list_quotas(session: Session, actor: Actor, page: PageRequest, *, account: str | None = None) -> Page[Quota]:
-    """Returns the quotas of the tenants that `actor` reaches, by name. `account`: of it and its projects."""
+    """Returns the quotas of the tenants that `actor` reaches, by name. `account`: only its own and its projects'."""
     statement = (
         select(models.Quota)
         .join(models.Tenant, models.Tenant.id == models.Quota.tenant_id)
@@ -132,9 +135,9 @@ def get_quota(session: Session, actor: Actor, tenant: str) -> Quota:
 
 
 def patch_quota(session: Session, actor: Actor, tenant: str, patch: QuotaPatch, *, if_match: IfMatch) -> Quota:
-    """Changes limits; hosts follow at once, without harm to any VM.
+    """Changes limits. Hosts apply the change at once; no VM is stopped.
 
-    For operators; a tenant's admin may set its `timeslice_us`, and its projects', within the range that it was given.
+    For operators. A tenant's admin may set `timeslice_us` of its tenant and its projects, within the permitted range.
     """
     changes = changes_of(patch, removable=("profiles", "mode", "band"))
     if actor.role is not TokenRole.TENANT_ADMIN or set(changes) - {"timeslice_us"}:
@@ -143,7 +146,7 @@ def patch_quota(session: Session, actor: Actor, tenant: str, patch: QuotaPatch, 
     require_tenant(actor, owner)
     lock_owners(session, owners_of(session, owner))
     quota = session.get(models.Quota, owner.id, populate_existing=True)
-    if quota is None:  # its tenant was deleted since it was found
+    if quota is None:  # the tenant was deleted since the lookup
         raise TryAgain
     require_match(session, if_match, quota.tenant_id, quota.generation)
     before = {name: getattr(quota, column) for name, column in _COLUMNS.items()}
@@ -180,10 +183,10 @@ def patch_quota(session: Session, actor: Actor, tenant: str, patch: QuotaPatch, 
 
 
 def charge_owners(session: Session, owners: Owners, asked: Sequence[Asked]) -> list[Standing]:
-    """Takes from a tenant's account, then from itself, and so locks both, for a slice of each profile.
+    """Charges a tenant's account, then the tenant, for a slice of each profile, and so locks both quotas.
 
-    Raises Refusal(QUOTA_EXCEEDED) or, for what may not be claimed at all, QUOTA_FORBIDDEN. Check and change are one
-    statement: of two that come at once the second sees what the first left.
+    Raises Refusal(QUOTA_EXCEEDED), or QUOTA_FORBIDDEN for profiles that the quota rules do not permit. Check and change
+    are one statement: of two concurrent claims the second sees what the first left.
     """
     sums = sums_of(asked)
     charged = _charge(session, owners, {f"asked_{name}": value for name, value in sums.items()})
@@ -202,7 +205,7 @@ def charge_owners(session: Session, owners: Owners, asked: Sequence[Asked]) -> l
 
 
 def _charge(session: Session, owners: Owners, sums: Mapping[str, int]) -> Mapping[str, Row[*tuple[Any, ...]]]:
-    """Returns what was charged, by role; nobody after the first that could not be."""
+    """Returns the charged rows, by role. After the first owner that cannot be charged, no other is charged."""
     connection = session.connection()
     by_role = {role: owner.id for owner, role in owners}
     if is_postgresql(session) and len(owners) > 1:
@@ -217,7 +220,7 @@ def _charge(session: Session, owners: Owners, sums: Mapping[str, int]) -> Mappin
 
 
 def sums_of(asked: Sequence[Asked]) -> dict[str, int]:
-    """Returns what slices of these profiles count in a quota."""
+    """Returns how much slices of these profiles count in a quota."""
     return {
         "share_permille": sum(one.profile.share_permille for one in asked),
         "mem_bytes": sum(one.profile.mem_bytes for one in asked),
@@ -226,7 +229,7 @@ def sums_of(asked: Sequence[Asked]) -> dict[str, int]:
 
 
 def lock_owners(session: Session, owners: Owners) -> list[Standing]:
-    """Locks what `charge_owners` would, and takes nothing."""
+    """Locks the same quotas as `charge_owners`, without charging them."""
     quota = models.Quota
     rows = [
         session.execute(select(*_STANDING).where(quota.tenant_id == owner.id).with_for_update()).one_or_none()
@@ -236,7 +239,7 @@ def lock_owners(session: Session, owners: Owners) -> list[Standing]:
 
 
 def require_permitted(session: Session, tenant: models.Tenant, asked: Sequence[Asked]) -> None:
-    """Raises Refusal(QUOTA_FORBIDDEN) for what was charged before and may not be claimed any more.
+    """Raises Refusal(QUOTA_FORBIDDEN) for profiles that were charged before but are no longer permitted.
 
     The caller holds the owners' locks.
     """
@@ -250,22 +253,22 @@ def require_permitted(session: Session, tenant: models.Tenant, asked: Sequence[A
 
 
 def owners_of(session: Session, tenant: models.Tenant) -> Owners:
-    """Returns whose quotas count what a tenant has, in the order in which they are locked."""
+    """Returns the owners whose quotas count a tenant's slices, in lock order."""
     if tenant.account_id is None:
         return owners_with(tenant, None)
     account = session.get(models.Tenant, tenant.account_id)
-    if account is None:  # deleted, after the tenant itself, since that was found
+    if account is None:  # deleted since the lookup, after the tenant itself
         raise TryAgain
     return owners_with(tenant, account)
 
 
 def owners_with(tenant: models.Tenant, account: models.Tenant | None) -> Owners:
-    """As `owners_of`, for who knows the account."""
+    """Like `owners_of`, for a caller that has the account."""
     return [(tenant, "account")] if account is None else [(account, "account"), (tenant, "project")]
 
 
 def give_back(session: Session, tenant_id: UUID, *, share_permille: int, mem_bytes: int, slices: int) -> None:
-    """Returns what slices used to one owner's quota. Where that was too much, `scaling` follows."""
+    """Subtracts slices from one owner's use. If the use exceeded the limit, `scaling` adapts the shares later."""
     quota = models.Quota
     change(
         session,
@@ -282,7 +285,7 @@ def give_back(session: Session, tenant_id: UUID, *, share_permille: int, mem_byt
 def objections(
     session: Session, owner: models.Tenant, role: str, asked: Sequence[Asked], *, charged: bool = False
 ) -> list[Reason]:
-    """Returns what one owner's quota has against slices of these profiles. `charged`: what they use was before."""
+    """Returns one owner's objections to slices of these profiles. `charged`: their amounts are charged already."""
     quota = session.get(models.Quota, owner.id)
     if quota is None:
         return []
@@ -315,7 +318,7 @@ def _exceeded(session: Session, owner: models.Tenant, role: str, asked: Mapping[
     if quota is None:
         return Refusal(Code.OBJECT_UNKNOWN, f"no tenant {owner.name!r}; it was deleted")
     reasons, limits = _shortfalls(quota, owner.name, role, asked)
-    if not reasons:  # something was given back meanwhile
+    if not reasons:  # quota was returned meanwhile
         raise TryAgain
     what = ", ".join(reason.code.removeprefix("quota.") for reason in reasons)
     return Refusal(

@@ -34,7 +34,7 @@ def list_tenants(
     account: str | None = None,
     external_id: str | None = None,
 ) -> Page[Tenant]:
-    """Returns the tenants that `actor` reaches, by name. `account`: it and its projects."""
+    """Returns the tenants that `actor` reaches, by name. `account`: only that account and its projects."""
     statement = (
         select(models.Tenant, _ACCOUNT.name)
         .outerjoin(_ACCOUNT, _ACCOUNT.id == models.Tenant.account_id)
@@ -52,7 +52,7 @@ def list_tenants(
 
 
 def create_tenant(session: Session, actor: Actor, request: TenantCreate) -> Tenant:
-    """Makes a tenant with a quota of nothing; a project gets a timeslice that its account allows. Operators only."""
+    """Creates a tenant with an empty quota. A project gets a timeslice that its account allows. For operators only."""
     require_operator(actor)
     account, timeslice_us = None, TIMESLICE_US_DEFAULT
     if request.account is not None:
@@ -106,7 +106,7 @@ def get_tenant(session: Session, actor: Actor, name: str) -> Tenant:
 
 
 def patch_tenant(session: Session, actor: Actor, name: str, patch: TenantPatch, *, if_match: IfMatch) -> Tenant:
-    """Sets, changes or removes what another system calls a tenant. Operators only."""
+    """Sets, changes or removes a tenant's id in another system. For operators only."""
     require_operator(actor)
     changes = changes_of(patch, removable=("external_id",))
     tenant = _locked(session, tenant_named(session, name))
@@ -126,10 +126,10 @@ def patch_tenant(session: Session, actor: Actor, name: str, patch: TenantPatch, 
 
 
 def delete_tenant(session: Session, actor: Actor, name: str, *, if_match: IfMatch) -> None:
-    """Removes a tenant that has neither slices nor projects, and its quota and tokens. Operators only."""
+    """Removes a tenant without slices and projects, with its quota and tokens. For operators only."""
     require_operator(actor)
     tenant = tenant_named(session, name)
-    # Claims change this row first: none comes between the check and the end of this transaction.
+    # Claims update this row first, so no claim can come between the check and the end of this transaction.
     session.scalars(select(models.Quota.tenant_id).where(models.Quota.tenant_id == tenant.id).with_for_update()).all()
     tenant = _locked(session, tenant)
     refuse_other(session, if_match, tenant.id, tenant.generation)
@@ -146,9 +146,9 @@ def delete_tenant(session: Session, actor: Actor, name: str, *, if_match: IfMatc
 
 
 def _locked(session: Session, tenant: models.Tenant) -> models.Tenant:
-    """Returns a tenant as it is now, and holds it until the commit. OBJECT_UNKNOWN: it was deleted since it was found.
+    """Returns a tenant's current row, locked until the commit. Raises OBJECT_UNKNOWN if it was deleted meanwhile.
 
-    Claims do not wait for that: their slices may refer to the row meanwhile.
+    The lock does not block claims, whose slices may still refer to the row.
     """
     found = session.get(models.Tenant, tenant.id, populate_existing=True, with_for_update={"key_share": True})
     if found is None:
@@ -157,7 +157,7 @@ def _locked(session: Session, tenant: models.Tenant) -> models.Tenant:
 
 
 def _refuse_taken(session: Session, external_id: str | None) -> None:
-    """Raises Refusal(OBJECT_EXISTS) if another tenant is called so; the index catches who comes at the same time."""
+    """Raises Refusal(OBJECT_EXISTS) if another tenant has this external id. The index covers concurrent requests."""
     owner = external_id and session.scalar(select(models.Tenant.name).where(models.Tenant.external_id == external_id))
     if owner:
         detail = f"{external_id!r} is the external id of tenant {owner} already; choose another, or remove it there"
@@ -165,12 +165,12 @@ def _refuse_taken(session: Session, external_id: str | None) -> None:
 
 
 def _timeslices(session: Session, account: models.Tenant) -> tuple[int, int]:
-    """Returns the range for an account's projects, locked: none that is being changed meanwhile misses a new one."""
+    """Returns the range of timeslices for an account's projects, locked so that a change of it sees the new project."""
     quota = models.Quota
     found = session.execute(
         select(quota.timeslice_min_us, quota.timeslice_max_us).where(quota.tenant_id == account.id).with_for_update()
     ).one_or_none()
-    if found is None:  # the account was deleted since it was found
+    if found is None:  # the account was deleted since the lookup
         raise TryAgain
     return found.timeslice_min_us, found.timeslice_max_us
 
