@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tenants used: the ledger that bills are made of, what hosts' meters counted, and books that are closed."""
+"""The use by tenants: the ledger for bills, the counts of hosts' meters, and the closing of the books."""

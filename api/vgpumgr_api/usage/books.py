@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of the ledger is closed, and what is still kept.
+"""Which hours of the ledger are closed, and which are still kept.
 
-An hour is closed `CLOSE_AFTER` after its end: from then on what becomes known of it is a correction, in a row of its
-own. Who books holds the row of the books shared until the commit, so that nothing comes into an hour once it is closed.
+An hour is closed `CLOSE_AFTER` after its end. What becomes known later is a correction, in a separate row. A booking
+transaction holds a shared lock on the row of the books until its commit, so nothing is added to an hour once it is
+closed.
 """
 
 from dataclasses import dataclass
@@ -52,25 +53,25 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class State:
-    """Hours that begin before `closed_before` are closed, those before `kept_from` are gone."""
+    """Hours that begin before `closed_before` are closed; those before `kept_from` are deleted."""
 
     closed_before: datetime = EPOCH
     kept_from: datetime = EPOCH
 
 
 def hour_of(moment: datetime) -> datetime:
-    """Returns when its hour began."""
+    """Returns the beginning of the hour."""
     return moment.replace(minute=0, second=0, microsecond=0)
 
 
 def state(session: Session) -> State:
-    """Returns what is closed and kept, without a lock."""
+    """Returns which hours are closed and kept, without a lock."""
     row = session.execute(select(ledger.Books.closed_before, ledger.Books.kept_from)).one_or_none()
     return State() if row is None else State(*row)
 
 
 def held(session: Session) -> State:
-    """Closes what is due and returns what is closed until the commit: nobody closes more meanwhile."""
+    """Closes hours that are due. Returns which are closed, locked so that no other is closed until the commit."""
     due = hour_of(now(session) - CLOSE_AFTER)
     if session.scalar(select(ledger.Books.id)) is None:
         values = {"id": 1, "closed_before": EPOCH, "kept_from": EPOCH}
@@ -85,9 +86,9 @@ def held(session: Session) -> State:
 
 
 def forget_before(session: Session, actor: Actor, days: int) -> datetime:
-    """Says from when on the ledger is kept, which it returns: for so many whole days. In the audit.
+    """Sets and returns the time from which the ledger is kept: the last `days` whole days. Adds an entry to the audit.
 
-    What is older is answered no more from now on; `forget_rows` removes it, and some of it at once.
+    Older rows are no longer returned from now on. `forget_rows` deletes them; some are deleted at once.
     """
     kept_from = now(session).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days)
     before = held(session)
@@ -102,7 +103,7 @@ def forget_before(session: Session, actor: Actor, days: int) -> datetime:
 
 
 def forget_rows(session: Session) -> bool:
-    """Removes some of what is older than is kept; True if there may be more."""
+    """Deletes some rows that are older than the ledger is kept. Returns True if there may be more."""
     kept_from = state(session).kept_from
     removed = [
         _remove(session, table, column < begin, by=column, limit=FORGOTTEN_AT_ONCE)
@@ -116,10 +117,10 @@ def forget_rows(session: Session) -> bool:
 
 
 def forget_counts(session: Session) -> bool:
-    """Removes some counts of hours that no host sends again, and of meters that were lost; True if there may be more.
+    """Deletes some counts that no host sends again, and counts of lost meters. Returns True if there may be more.
 
-    Those of a host that tells nothing stay: it may come back. Looks at each meter's oldest count and no other, since
-    there are as many as hosts have counted in `COUNTS_KEPT_HOURS`.
+    Counts of a host that reports nothing stay, because it may come back. Only each meter's oldest count is examined,
+    because there are as many counts as hosts have sent in `COUNTS_KEPT_HOURS`.
     """
     retired = _retire(session)
     count, meter = ledger.MeterCount, ledger.Meter
@@ -137,7 +138,7 @@ def forget_counts(session: Session) -> bool:
 
 
 def _retire(session: Session) -> int:
-    """Takes some meters for lost, whose counts nobody adds to any more; returns how many."""
+    """Marks some meters as lost, whose counts no host adds to any more. Returns their number."""
     meter, other = ledger.Meter, aliased(ledger.Meter)
     silent = meter.told_at < now(session) - METERS_WITHIN
     followed = exists().where(other.host_id == meter.host_id, other.told_at > meter.told_at)
@@ -149,17 +150,17 @@ def _retire(session: Session) -> int:
 def _remove(
     session: Session, table: type[Base], old: ColumnElement[bool], *, by: InstrumentedAttribute[Any], limit: int
 ) -> int:
-    """Deletes so many rows at most, the first `by` a column, leaving out those that somebody else deletes."""
+    """Deletes at most `limit` rows, the smallest `by` a column, except those that another transaction is deleting."""
     key = table_of(table).primary_key.columns
-    # A common table expression with locks is done once; PostgreSQL might do a subquery again for each row. It is not in
-    # front of DELETE, since Python's sqlite3 then does not say how many rows that met.
+    # A common table expression with locks is evaluated once; PostgreSQL may evaluate a subquery for each row. It is not
+    # before DELETE, because Python's sqlite3 would then not report the number of rows.
     chosen = select(*key).where(old).order_by(by).limit(limit).with_for_update(skip_locked=True)
     some = chosen.cte("some", nesting=True)
     return change(session, delete(table).where(tuple_(*key).in_(select(*some.columns))))
 
 
 def tend(session: Session, *, kept_days: int) -> bool:
-    """Closes what is due and removes some of what is no longer kept; `kept_days` 0: all is. For housekeeping."""
+    """Closes hours that are due and deletes some expired rows; `kept_days` 0: none expire. For housekeeping."""
     held(session)
     if kept_days:
         forget_before(session, SYSTEM, kept_days)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lives of claims, for the ledger: written in the transactions that make and end claims.
+"""Grants: the lives of claims for the ledger, written in the transactions that make and end claims.
 
-A life is billed from the claim until its owner gave it up, and known until it took no more room. Each is written once:
-an instant that falls before what was closed counts as then, so that no clock of a replica changes the past.
+A life is billed from the claim until its owner deletes it, and recorded until its capacity is released. Each time is
+written once. A time before the end of the closed hours is replaced by that end, so that no replica's clock can change
+the past.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,9 +31,9 @@ _LIFE = ("id", "account_id", "account", "tenant", "host", "gpu")
 
 
 def beginning(claim: Mapping[str, ColumnElement[Any]]) -> Insert:
-    """What writes down that a claim was made, or came to another GPU, with the parameters of `life`.
+    """Returns the INSERT for a claim that was made or came to another GPU, with the parameters of `life`.
 
-    `claim`: what its columns are in the same statement.
+    `claim`: the expressions of its columns in the same statement.
     """
     own = parameters_for(ledger.Grant, "life", _LIFE)
     shared = {"slice_id": claim["id"], "tenant_id": claim["tenant_id"]}
@@ -48,18 +49,18 @@ def life(tenant: models.Tenant, account: models.Tenant | None, host: str, gpu: s
 
 
 def deleted(session: Session, slice_id: UUID) -> None:
-    """Its owner gave a claim up; repeating it changes nothing."""
+    """Records that a claim's owner deleted it. Repeating this changes nothing."""
     change(
         session,
         update(ledger.Grant)
-        # Who was not given up has not ended: said for the index of those that go on.
+        # A life that was not deleted has not ended; `ended_at` is named for the index of open lives.
         .where(ledger.Grant.slice_id == slice_id, ledger.Grant.ended_at.is_(None), ledger.Grant.deleted_at.is_(None))
         .values(deleted_at=_not_before_start(session)),
     )
 
 
 def end(session: Session, slice_ids: Sequence[UUID]) -> None:
-    """Claims take no more room, or their host was given up; repeating it changes nothing."""
+    """Records that claims released their capacity, or that their host was fenced. Repeating this changes nothing."""
     for start in range(0, len(slice_ids), BATCH):
         moment = _not_before_start(session)
         change(
@@ -71,16 +72,16 @@ def end(session: Session, slice_ids: Sequence[UUID]) -> None:
 
 
 def move(session: Session, gpu_id: UUID, address: str) -> None:
-    """A GPU is at another address: what its host counts from now on is of there. Each life goes on as another one.
+    """Continues the lives on a GPU that moved to another address.
 
-    The caller holds the GPU.
+    Its host's counts are of that address from now on. The caller holds the GPU's lock.
     """
     slices = session.scalars(select(models.Slice.id).where(models.Slice.gpu_id == gpu_id).with_for_update()).all()
     go_on(session, slices, address)
 
 
 def go_on(session: Session, slices: Sequence[UUID], address: str) -> None:
-    """Lives that go on on a GPU at another address: each ends, and another one begins there. The caller holds them."""
+    """Ends lives, and begins new ones on a GPU at another address. The caller holds the locks of the slices."""
     columns = table_of(ledger.Grant).c
     rows = [
         dict(row)
@@ -103,7 +104,7 @@ def go_on(session: Session, slices: Sequence[UUID], address: str) -> None:
 
 
 def resume(session: Session, slice_id: UUID) -> None:
-    """A claim that was given up is one again: another life of it begins. The caller holds the slice."""
+    """Begins another life of a deleted claim that is claimed again. The caller holds the slice's lock."""
     columns = table_of(ledger.Grant).c
     latest = select(*columns).where(columns.slice_id == slice_id, columns.ended_at.is_(None))
     row = session.execute(latest).mappings().one_or_none()
@@ -116,7 +117,7 @@ def resume(session: Session, slice_id: UUID) -> None:
 
 
 def list_grants(session: Session, actor: Actor, page: PageRequest, wanted: LedgerFilter) -> Page[Grant]:
-    """Returns the lives that fall into a time, by id; those that go on included."""
+    """Returns the lives that overlap a time range, by id, including those that have not ended."""
     require_order(wanted.since, wanted.until)
     require_kept(session, wanted.since)
     row = ledger.Grant
@@ -137,7 +138,7 @@ def _instant(session: Session) -> ColumnElement[datetime]:
 
 
 def _not_closed(moment: ColumnElement[datetime]) -> ColumnElement[datetime]:
-    """That, or the end of what is closed if that is later."""
+    """Returns the time, or the end of the closed hours if that is later."""
     closed = select(ledger.Books.closed_before).scalar_subquery()
     return case((closed > moment, closed), else_=moment)
 

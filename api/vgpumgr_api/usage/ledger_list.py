@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger as a list: lives of claims and what hosts counted, added up by time and by party.
+"""The ledger as a list: lives of claims and hosts' counts, summed by time and by party.
 
-Rows are read in order and added up as they come, so that no list takes more memory than a page. Lives that are the same
-within a span of time come as one row with their number, so that a page does not cost claims times hours. Sums are of
-Python's whole numbers: bytes times microseconds do not fit a column.
+Rows are read in order and summed as they arrive, so no list takes more memory than a page. Lives that are equal within
+a span of time are read as one row with their number, so that the cost of a page is not claims times hours. Sums are
+Python integers, because bytes times microseconds may not fit a column.
 """
 
 import base64
@@ -68,7 +68,7 @@ Span = tuple[datetime, datetime]
 
 
 def list_ledger(session: Session, actor: Actor, page: PageRequest, wanted: LedgerFilter) -> LedgerRowPage:
-    """Returns rows by time, party and correction, the earliest first. A row without any usage is left out."""
+    """Returns rows by time, party and correction, the earliest first. Rows without any usage are left out."""
     require_whole_hours(wanted)
     require_kept(session, wanted.since)
     size = checked_size(page.size)
@@ -94,7 +94,7 @@ def _page(rows: Sequence[tuple[Key, LedgerRow]], state: books.State, token: str)
 
 
 def _spans(start: datetime, wanted: LedgerFilter) -> Iterator[Span]:
-    """Hours, days as far as they are wanted, or all of it."""
+    """Yields the spans of the request: hours, days (the first and last may be partial), or the whole range."""
     while start < wanted.until:
         until = wanted.until
         if wanted.granularity is Granularity.HOUR:
@@ -107,7 +107,7 @@ def _spans(start: datetime, wanted: LedgerFilter) -> Iterator[Span]:
 
 @dataclass
 class _Sums:
-    """What is added up for one row, and of how many."""
+    """The sums for one row, and the number of summands."""
 
     summands: int = 0
     slice_us: int = 0
@@ -125,7 +125,7 @@ class _Sums:
         lives = int(row.lives)
         claimed_us = lives * _overlap_us(row.started_at, row.deleted_at, since, until)
         self.slice_us += claimed_us
-        self.granted_ns += claimed_us * row.share_permille  # permille of a microsecond is a nanosecond
+        self.granted_ns += claimed_us * row.share_permille  # a permille of a microsecond is a nanosecond
         self.mem_byte_us += claimed_us * row.mem_bytes
         if row.deleted_at is not None:
             self.releasing_us += lives * _overlap_us(row.deleted_at, row.ended_at, since, until)
@@ -148,7 +148,7 @@ def _rows(
     after: Key | None,
     state: books.State,
 ) -> Iterator[tuple[Key, LedgerRow, int]]:
-    """Rows of these spans, of the first only those after a key; and of how many each is the sum."""
+    """Yields the rows of these spans, in the first one only rows after the key, and each row's summands."""
     names = ("span", *_KEYS[wanted.by], "correction")
     found = session.execute(_statement(session, actor, wanted, spans, after), execution_options={"yield_per": 1000})
     try:
@@ -191,17 +191,18 @@ def _row(
 def _statement(
     session: Session, actor: Actor, wanted: LedgerFilter, spans: Sequence[Span], after: Key | None
 ) -> Select[*tuple[Any, ...]]:
-    """Both kinds of rows in one order: by the span, then by the party, what is no correction first."""
+    """Selects both kinds of rows in one order: by span, then by party, and corrections last."""
     entry = ledger.LedgerEntry
     since, until = spans[0][0], spans[-1][1]
     times = _table(spans)
-    # Within all of the time first: what goes on all through it is then joined with each span by its kind, not by life.
+    # Lives are first grouped over the whole range. Those that last throughout are then joined with each span as one
+    # row.
     grant = ledger.Grant
     seen = _clipped(grant, _party(grant, wanted.by), literal(1), literal(since, Instant()), literal(until, Instant()))
     lives = _alike(seen.where(*reachable(session, actor, wanted, grant))).cte("lives")
     party = [lives.c[name] for name in _KEYS[wanted.by]]
     clipped = _clipped(lives.c, party, lives.c.lives, times.c.since, times.c.until, times.c.span)
-    # Of what is to come nothing is known, and whatever goes on would be read for each of its spans.
+    # Nothing is known of the future, and otherwise open lives would be read for each of its spans.
     known = min(now(session), wanted.as_of or now(session))
     alike = _alike(clipped.where(times.c.since < literal(known, Instant()))).subquery()
     granted = select(
@@ -238,7 +239,7 @@ def _statement(
 def _clipped(
     lives: Any, party: Sequence[Any], number: ColumnElement[int], since: Any, until: Any, *span: ColumnElement[int]
 ) -> Select[*tuple[Any, ...]]:
-    """Lives that fall into a time, as far as they do: what goes on at its end has no later instants."""
+    """Selects lives that overlap a time range, clipped to it: times after the end of the range become NULL."""
     started, deleted, ended = lives.started_at, lives.deleted_at, lives.ended_at
     return select(
         *span,
@@ -253,7 +254,7 @@ def _clipped(
 
 
 def _alike(clipped: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
-    """Makes one row, with their number, of those that are the same."""
+    """Groups equal rows into one, with their number."""
     *same, number = clipped.subquery().c
     return select(*same, func.sum(number).label("lives")).group_by(*same)
 
@@ -279,7 +280,7 @@ def _token(last: tuple[Key, LedgerRow], wanted: LedgerFilter) -> str:
 
 
 def _asked(wanted: LedgerFilter) -> list[str]:
-    """What a token is good for, besides its place."""
+    """Returns the request that a token is valid for, apart from its position."""
     return [
         "ledger",
         wanted.since.isoformat(),
@@ -303,7 +304,7 @@ def _parsed(token: str, wanted: LedgerFilter) -> tuple[datetime, Key]:
         if not isinstance(said, list) or not all(isinstance(each, str) and "\0" not in each for each in said):
             raise refusal
         start, key = datetime.fromisoformat(said[len(asked)]), tuple(said[len(asked) + 1 :])
-        "".join(key).encode()  # half a surrogate pair is no text
+        "".join(key).encode()  # raises ValueError for a lone surrogate
         starts = (since for since, _ in _spans(wanted.since, wanted))
         if said[: len(asked)] != asked or len(key) != len(_KEYS[wanted.by]) + 1 or start not in starts:
             raise refusal

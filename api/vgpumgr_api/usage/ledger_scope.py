@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which part of the ledger is asked for, and which of it one may see.
+"""The requested part of the ledger, and the part that an actor may see.
 
-By ids, not names: a tenant sees nothing of one that had its name before. Who sees the cloud also asks for tenants that
-are gone.
+Permissions are by id, not by name: a tenant sees nothing of an earlier tenant of the same name. An actor that sees the
+cloud may also ask for deleted tenants.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ HOURS_MAX = 24 * 92
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerFilter:
-    """What is wanted, from `since` to before `until`. `as_of`: as it was known when that hour began."""
+    """The requested rows, from `since` to before `until`. `as_of`: as they were known at the beginning of that hour."""
 
     since: datetime
     until: datetime
@@ -41,7 +41,7 @@ class LedgerFilter:
 
 
 def require_whole_hours(wanted: LedgerFilter) -> None:
-    """Refuses a time that hours do not make up, that is empty, or that is too long."""
+    """Refuses a time range that is empty, too long, or not made of whole hours."""
     for field in ("since", "until", "as_of"):
         moment = getattr(wanted, field)
         if moment is not None and moment != books.hour_of(moment):
@@ -56,14 +56,14 @@ def require_whole_hours(wanted: LedgerFilter) -> None:
 
 
 def require_kept(session: Session, since: datetime) -> None:
-    """Refuses a time that the ledger is no longer kept of."""
+    """Refuses a time that is older than the ledger is kept."""
     kept_from = books.state(session).kept_from
     if since < kept_from:
         raise Refusal(Code.USAGE_EXPIRED, f"usage is kept from {kept_from.isoformat()} on; ask from then on")
 
 
 def reachable(session: Session, actor: Actor, wanted: LedgerFilter, row: Table) -> Sequence[ColumnElement[bool]]:
-    """Returns the conditions on a table that select what is wanted and may be seen. Raises OBJECT_UNKNOWN."""
+    """Returns the conditions on a table that select the rows requested and permitted. Raises OBJECT_UNKNOWN."""
     require_person(actor)
     conditions: list[ColumnElement[bool]] = []
     if not actor.sees_the_cloud:

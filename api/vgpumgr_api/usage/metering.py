@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Booking what hosts' meters counted: each of it once, whatever is repeated, comes late or in another order.
+"""Books the counts of hosts' meters, each exactly once, even if messages are repeated, late or reordered.
 
-A meter's counts of an hour only grow, and each change has a revision. What is booked is by how much a count is more
-than was booked of it, in the transaction that notes up to which revision that was done. What the ledger lacks, because
-it was restored or a message was lost, the meter sends again.
+A meter's counts of an hour only grow, and each change has a revision. The amount booked is the difference between a
+count and what was booked of it before. The same transaction records the revision up to which this was done. What the
+ledger lacks, because it was restored or a message was lost, the meter sends again.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ COUNTS_MAX = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class _Owner:
-    """Whose a group on a GPU is. `first`, `last`: the hours in which claims there began and ended; None: not yet."""
+    """The owner of a group on a GPU. `first`, `last`: the hours of its first claim and last end; None: not ended."""
 
     tenant_id: UUID
     account_id: UUID
@@ -54,27 +54,27 @@ class _Owner:
 
 
 def meter(session: Session, actor: Actor, host: str, said: Readings) -> Metered:
-    """Books what a meter of `host` has counted; returns up to where the ledger has it."""
+    """Books the counts of a meter of `host`. Returns the revision up to which the ledger has them."""
     row = own_host(session, actor, host)
     found = _locked(session, row, said)
-    require_unrevoked(session, actor, row)  # while the lock was waited for, the host may have been fenced
+    require_unrevoked(session, actor, row)  # the host may have been fenced during the wait for the lock
     if found is None or found.revision > said.newest:
         return Metered(revision=0, restart=True)
-    if said.after > found.revision:  # the ledger was restored, or another meter's answer got here
+    if said.after > found.revision:  # the ledger was restored, or another meter's answer arrived
         return Metered(revision=found.revision)
     new = [reading for reading in said.readings if found.revision < reading.revision <= said.through]
     _book(session, actor, row, found, new)
     found.revision = max(found.revision, said.through)
     found.told_at = now(session)
     if found.revision == said.newest and said.readings:
-        # By the host's clock: if that is wrong, the hours to come have been long ago.
+        # These hours are by the host's clock. If it is ahead, they are limited to the present.
         found.complete_hour = min(_present(session), *(reading.hour for reading in said.readings))
     session.flush()
     return Metered(revision=found.revision)
 
 
 def _locked(session: Session, host: models.Host, said: Readings) -> ledger.Meter | None:
-    """Returns the meter's row, made if need be; None if it is another host's that is there still."""
+    """Returns the meter's row, created if needed; None if it belongs to another host that still exists."""
     statement = select(ledger.Meter).where(ledger.Meter.id == said.meter_id).with_for_update()
     found = session.scalar(statement)
     if found is None:
@@ -86,12 +86,12 @@ def _locked(session: Session, host: models.Host, said: Readings) -> ledger.Meter
     if found.host_id != host.id:
         if session.scalar(select(models.Host.id).where(models.Host.id == found.host_id)) is not None:
             return None
-        found.host_id = host.id  # the same machine, which was deleted and made anew
+        found.host_id = host.id  # the same machine, whose host was deleted and created again
     return found
 
 
 def _require_room(session: Session, host: models.Host) -> None:
-    """Refuses a host that begins ever new meters, each of which is remembered for ever."""
+    """Refuses a host that keeps beginning new meters, because each meter is remembered for ever."""
     recent = (*_told_since_it_enrolled(host), ledger.Meter.told_at >= now(session) - books.METERS_WITHIN)
     if (session.scalar(select(func.count()).select_from(ledger.Meter).where(*recent)) or 0) >= METERS_MAX:
         raise Refusal(
@@ -122,20 +122,20 @@ def _book(
         owner = _owner(owners.get(key[1:], ()), _said_hour(session, reading.hour))
         before = counts.get(key) or counted.get(key) or dict.fromkeys(COUNTED, 0)
         after = {name: _further(name, before[name], getattr(reading, name)) for name in COUNTED}
-        if reading.tenant.isprintable():  # else nobody is ever called that, and it may not be storable
+        if reading.tenant.isprintable():  # no tenant has such a name, and it may not be storable
             if key not in counted and key not in counts:
-                if room == 0:  # what is not known to be booked could be booked again
+                if room == 0:  # without a stored count, it could be booked twice
                     aside.put(IMPLAUSIBLE, _said_hour(session, reading.hour), reading)
                     continue
                 room -= 1
             counts[key] = dict(zip(_KEY, (meter_id, *key), strict=True)) | after
         if owner is None:
-            # It stays nobody's when somebody claims in the same hour.
+            # It stays without an owner even if a tenant claims in the same hour.
             aside.put(UNATTRIBUTED, _said_hour(session, reading.hour), reading)
             continue
         hour = _hour(session, reading.hour, owner, kept.kept_from)
         if hour < kept.kept_from:
-            if after != before:  # it comes too late, or the host's clock was wrong
+            if after != before:  # it is too late, or the host's clock was wrong
                 aside.put(IMPLAUSIBLE, hour, reading)
             continue
         booked = hour if hour >= kept.closed_before else max(hour_of(now(session)), kept.closed_before)
@@ -168,9 +168,10 @@ def _further(name: str, before: int, said: int) -> int:
 
 
 def _hour(session: Session, said: int, owner: _Owner, kept_from: datetime) -> datetime:
-    """A host's clock may be wrong; nobody uses anything before the first claim or after now.
+    """Returns the hour to book, from the owner's first claim until now, because a host's clock may be wrong.
 
-    What it says to be from before that claim is as early as may be: it is not old, and there may be no such old hour.
+    A reading from before that claim counts for the earliest possible hour. It is not really old, and that old hour may
+    no longer be kept.
     """
     hour = _said_hour(session, said)
     return min(max(owner.first, kept_from) if hour < owner.first else hour, hour_of(now(session)))
@@ -197,7 +198,7 @@ def _present(session: Session) -> int:
 
 
 def _owner(owners: Sequence[_Owner], hour: datetime) -> _Owner | None:
-    """The last one that had a claim by the end of that hour, unless it had left; else, by a wrong clock, the first."""
+    """Returns the last owner with a claim by the end of that hour, unless it had left; without one, the first."""
     there = [owner for owner in owners if owner.first <= hour]
     if not there:
         return owners[0] if owners else None
@@ -206,10 +207,10 @@ def _owner(owners: Sequence[_Owner], hour: datetime) -> _Owner | None:
 
 
 def _owners(session: Session, host: str, told: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[_Owner]]:
-    """Who had claims on this host, by GPU and name of those `told`, the earliest first.
+    """Returns the owners of claims on this host, by GPU and tenant name of those `told`, the earliest first.
 
-    From one tenant of a name to the next in the index, past all but the first claim of each: a host has a few tenants,
-    and ever more claims that were.
+    The index is walked from one tenant of a name to the next, skipping all but the first claim of each: a host has few
+    tenants, but ever more past claims.
     """
     found: dict[tuple[str, str], list[_Owner]] = {}
     known = sorted((gpu, name) for gpu, name in told if name.isprintable())
@@ -226,7 +227,7 @@ def _owners(session: Session, host: str, told: Collection[tuple[str, str]]) -> d
 def _first_and_last_claims(
     host: str, told: Sequence[tuple[str, str]]
 ) -> Select[str, str, UUID, UUID, str, datetime, datetime | None]:
-    """The first claim of each tenant that had any there, and when the last ended; NULL: it has one."""
+    """Selects each tenant's first claim there, and the end of its last one; NULL if one has not ended."""
     grant = ledger.Grant
     pairs = values(column("gpu", String), column("tenant", String), name="told").data(list(told)).cte("told")
 
@@ -259,7 +260,7 @@ def _first_and_last_claims(
     )
     other = aliased(grant)
     same = (other.host == host, other.gpu == tenants.c.gpu, other.tenant_id == tenants.c.tenant_id)
-    # In the order of an index that no other can be taken for, however few hosts PostgreSQL believes there to be.
+    # Ordered like one particular index, so that PostgreSQL chooses no other, however few hosts it expects.
     ends = select(other.ended_at).where(*same).order_by(other.ended_at.is_(None).desc(), other.ended_at.desc()).limit(1)
     return (
         select(
@@ -274,7 +275,7 @@ def _first_and_last_claims(
 def _counted(
     session: Session, meter_id: UUID, told: Sequence[tuple[int, str, str]]
 ) -> dict[tuple[int, str, str], dict[str, int]]:
-    """What is known of those hours of groups, and of no others: a host may have said any number of names of an hour."""
+    """Returns the stored counts of these hours and groups only, because a host may report any number of names."""
     count = ledger.MeterCount
     key, counts = (count.hour, count.gpu, count.tenant), [getattr(count, name) for name in COUNTED]
     return {
@@ -287,7 +288,7 @@ def _counted(
 
 
 def _room(session: Session, host: models.Host) -> int:
-    """How many more counts of it are kept."""
+    """Returns how many more counts of the host may be stored."""
     count = ledger.MeterCount
     own = select(ledger.Meter.id).where(*_told_since_it_enrolled(host))
     some = select(count.hour).where(count.meter_id.in_(own)).limit(COUNTS_MAX).subquery()
@@ -295,7 +296,7 @@ def _room(session: Session, host: models.Host) -> int:
 
 
 def _told_since_it_enrolled(host: models.Host) -> tuple[ColumnElement[bool], ...]:
-    """Which meters are its: a host that was taken over, and is its owner's again, begins with none."""
+    """Returns the conditions for the host's own meters. A host that was compromised and re-enrolled has none."""
     own = (ledger.Meter.host_id == host.id,)
     return own if host.enrolled_at is None else (*own, ledger.Meter.told_at >= host.enrolled_at)
 

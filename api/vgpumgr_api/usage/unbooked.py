@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What meters counted and the ledger does not take. It is kept beside it, so that nobody pays or loses it unseen.
+"""Meters' counts that the ledger does not accept. They are stored separately, so that they do not go unnoticed.
 
-A row is what the meter says of that hour in all, not only what was left out of it.
+A row contains all that the meter reported of that hour, not only the part that was left out.
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ _BATCH = 500
 
 @dataclass(frozen=True, kw_only=True)
 class UnbookedFilter:
-    """Which rows are wanted; None: whichever. Hours that begin at `since` or later, and before `until`."""
+    """Selects rows; None selects all. Hours that begin at `since` or later, and before `until`."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -59,7 +59,7 @@ class UnbookedFilter:
     reason: UnbookedReason | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        """What a row has to be."""
+        """Returns the conditions that a row must meet."""
         row = ledger.Unbooked
         found: list[ColumnElement[bool]] = []
         if self.since is not None:
@@ -72,7 +72,7 @@ class UnbookedFilter:
 
 
 def list_unbooked(session: Session, actor: Actor, page: PageRequest, wanted: UnbookedFilter) -> Page[UnbookedRow]:
-    """Returns what hosts counted and the ledger does not have, the earliest hour first. For who sees the cloud."""
+    """Returns hosts' counts that the ledger lacks, the earliest hour first. For actors that see the whole cloud."""
     require_view(actor)
     require_order(wanted.since, wanted.until)
     row = ledger.Unbooked
@@ -97,7 +97,7 @@ Group = tuple[datetime, str, UUID]
 
 
 class Bounds:
-    """How much of hours of a host's GPUs is booked already, in how many rows, and whether more fits."""
+    """The amounts already booked for hours of a host's GPUs, the number of their rows, and whether more fits."""
 
     def __init__(self, session: Session, host: str, groups: Iterable[Group]) -> None:
         self._booked: Counter[tuple[str, datetime, str, UUID | None]] = Counter()
@@ -121,7 +121,7 @@ class Bounds:
                 self._rows.setdefault((row.hour, row.gpu, row.tenant_id), set()).add(row.booked)
 
     def take(self, group: Group, booked: datetime, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-        """Whether such a growth can be, in the row that is booked then; if so it counts from now on."""
+        """Returns whether a growth is plausible, in the row of hour `booked`. If it is, counts it."""
         growth = {name: after[name] - before[name] for name in _COUNTS}
         rows = self._rows.get(group, set())
         if any(growth.values()) and (
@@ -137,28 +137,28 @@ class Bounds:
 
 
 def _shared(group: Group) -> Iterator[tuple[str, datetime, str, UUID | None]]:
-    """What has a limit in an hour: counts of a GPU, or of each tenant there."""
+    """Yields what an hour's limits apply to: counts of a GPU, or of each tenant there."""
     hour, gpu, tenant_id = group
     for name in _COUNTS:
         yield name, hour, gpu, tenant_id if name == _OF_TENANT else None
 
 
 class Aside:
-    """What one message leaves out of the ledger. Of each meter that is said once in `SAID_EVERY`."""
+    """The counts of one message that the ledger does not take. Per meter, `SAID_EVERY` limits their events."""
 
     def __init__(self, host: str) -> None:
         self._host = host
         self._rows: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     def put(self, reason: str, hour: datetime, reading: Reading) -> None:
-        """Keep what a meter says of an hour."""
+        """Keeps a meter's reading of an hour."""
         key = (hour, self._host, reading.gpu, printable(reading.tenant)[:63], reason)
         self._rows[key] = dict(zip(("hour", "host", "gpu", "tenant", "reason"), key, strict=True)) | {
             name: getattr(reading, name) for name in _COUNTS
         }
 
     def store(self, session: Session, actor: Actor, meter: ledger.Meter) -> None:
-        """Write it down as far as there is room, with an event if there is any that was not there before."""
+        """Stores the readings while there is room, with an event if any of them is new."""
         if not self._rows:
             return
         table = ledger.Unbooked

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tenants obtained, as hosts reported it last."""
+"""The use by tenants, as last reported by hosts."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
