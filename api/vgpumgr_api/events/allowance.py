@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a host may make happen. Each event is written down for good, and a host says what it likes.
+"""Limits how many events a host can cause. Each event is stored permanently, and a host's reports are not trusted.
 
-The generic cell rate algorithm (ITU-T I.371), as in `limits.rates`, but in the row of its reports, which the caller has
-locked, and counted afterwards, when it is known how much happened: who has spent more than an hour's waits.
+This is the generic cell rate algorithm (ITU-T I.371), like in `limits.rates`, with its state in the host's report row,
+which the caller has locked. Events are counted afterwards, when their number is known: a host is refused once it has
+used more than an hour's allowance.
 """
 
 from datetime import timedelta
@@ -24,7 +25,7 @@ AHEAD_MAX = timedelta(minutes=70)
 
 
 def require(session: Session, host: HostReport) -> None:
-    """Raises Refusal(RATE_EXCEEDED) for a host that has made too much happen."""
+    """Raises Refusal(RATE_EXCEEDED) for a host that has caused too many events."""
     over = _spent(session, host) - AHEAD
     if over > timedelta(0):
         raise Refusal(
@@ -35,7 +36,7 @@ def require(session: Session, host: HostReport) -> None:
 
 
 def spend(session: Session, host: HostReport, events: int) -> None:
-    """Counts what happened."""
+    """Counts events that a host has caused."""
     if events:
         spent = _spent(session, host) + events * AHEAD / EVENTS_AN_HOUR
         host.spent_until = now(session) + min(spent, AHEAD_MAX)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who did what, written in the transaction that did it and read by admins.
+"""The audit: which actor did what. Entries are written in the transaction of the action, and read by admins.
 
-The database itself refuses to change or delete an entry; see migration 0002.
+The database itself rejects changes and deletions of entries; see migration 0002.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ INSERT = filled(_ENTRY, "said", _SAID).values(action=bindparam("said__kind"))
 
 @dataclass(frozen=True, kw_only=True)
 class AuditFilter:
-    """Which entries are wanted; None: whichever. `since` is included, `until` is not."""
+    """Selects entries; None selects all. `since` is inclusive, `until` is exclusive."""
 
     actor: str | None = None
     action: str | None = None
@@ -42,7 +42,7 @@ class AuditFilter:
     until: datetime | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        """What an entry has to be."""
+        """Returns the conditions that an entry must meet."""
         equal = {
             _ENTRY.actor: self.actor,
             _ENTRY.action: self.action,
@@ -68,7 +68,7 @@ def write(
     generation: int | None,
     detail: dict[str, Any],
 ) -> None:
-    """Adds an entry. For `events.record`, which is how every change is noted, and for what was refused."""
+    """Adds an entry. Called by `events.record`, which records every change, and for refusals."""
     insert(
         session,
         _ENTRY,
@@ -87,7 +87,7 @@ def write(
 
 
 def refused(session: Session, actor: Actor, asked: str, detail: dict[str, Any]) -> None:
-    """Adds an entry for what was refused; no event, since nothing happened."""
+    """Adds an entry for a refused request. There is no event, because nothing changed."""
     tenant = None
     if actor.tenant_id is not None:
         tenant = session.scalar(select(models.Tenant.name).where(models.Tenant.id == actor.tenant_id))
@@ -95,14 +95,15 @@ def refused(session: Session, actor: Actor, asked: str, detail: dict[str, Any]) 
 
 
 def credentials_of(actor: Actor) -> dict[str, Any]:
-    """What an entry says of an actor and no event does."""
+    """Returns the details of an actor that are part of an entry but not of an event."""
     return {"role": actor.role.value, "credential": actor.token_id, "source": actor.source[:64]}
 
 
 def list_audit(session: Session, actor: Actor, page: PageRequest, wanted: AuditFilter) -> Page[AuditEntry]:
-    """Returns entries, oldest first. Admins only.
+    """Returns entries, oldest first. For admins only.
 
-    One that was begun earlier and committed later has the smaller number and appears before others that were there.
+    An entry whose transaction began earlier and committed later has the smaller number, so it appears before entries
+    that existed already.
     """
     require_admin(actor)
     require_order(wanted.since, wanted.until)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened, written in the transaction that did it, and read in one order; see `outbox`."""
+"""Events, written in the transaction that caused them and read in one order; see `outbox`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +30,7 @@ INSERTS = (filled(records.Event, "said", _SAID), audit.INSERT)
 
 @dataclass(frozen=True)
 class Begun:
-    """From which number of which epoch on somebody is told what."""
+    """The start of a watch: the selected events, and a position in an epoch."""
 
     wanted: Wanted
     position: int
@@ -47,9 +47,10 @@ def record(
     generation: int | None = None,
     detail: dict[str, Any] | None = None,
 ) -> None:
-    """Writes down that `actor` did `kind`, as in ``slice.claimed``, to `subject`; for operators only if no `tenant`.
+    """Records that `actor` did `kind`, for example ``slice.claimed``, to `subject`.
 
-    As an event for those who watch and in the audit. `generation`: what the object has after it.
+    It is recorded as an event for watchers and in the audit. Without `tenant`, only operators get the event.
+    `generation`: that of the object afterwards.
     """
     session.info[_RECORDED] = recorded(session) + 1
     insert(session, records.Event, _row(session, actor, kind, subject, tenant, detail))
@@ -65,7 +66,7 @@ def record(
 
 
 def recorded(session: Session) -> int:
-    """How many this session has recorded so far."""
+    """Returns how many events this session has recorded."""
     count: int = session.info.get(_RECORDED, 0)
     return count
 
@@ -107,14 +108,14 @@ def _row(
 
 
 def has_unnumbered(session: Session, _actor: Actor) -> bool:
-    """Whether something has happened that `number` has not seen. For a read-only transaction."""
+    """Whether there are events without a number. For a read-only transaction."""
     return outbox.has_unnumbered(session)
 
 
 def number(session: Session, _actor: Actor) -> bool:
-    """Numbers what has happened, for `list_events` and `begin_watch`: True if there may be more.
+    """Numbers the new events, for `list_events` and `begin_watch`. Returns True if there may be more.
 
-    In a transaction of its own, since nobody else can number meanwhile, and a list may take long.
+    It needs its own transaction: it blocks other numbering, and a list may take long.
     """
     return outbox.number(session)
 
@@ -132,9 +133,9 @@ def list_events(
 ) -> EventPage:
     """Returns events numbered above `after`, oldest first. For a read-only transaction, after `number`.
 
-    `unnumbered`: what that returned. `next_page_token` is the next `after` if more are there already, else "": a page
-    may be short, or empty, and not the last, where much has happened that nobody has read yet. `after` 0: from the
-    oldest that is kept. `epoch`: as of `begin_watch`. Raises Refusal(WATCH_EXPIRED) as that does.
+    `unnumbered`: what `number` returned. `next_page_token` is the next `after` if there are more events, else "". If
+    many events are new, a page may be short or empty without being the last. `after` 0: from the oldest event kept.
+    `epoch`: as for `begin_watch`. Raises Refusal(WATCH_EXPIRED) like `begin_watch`.
     """
     wanted = wanted_by(session, actor, about=about, tenant=tenant)
     size = checked_size(size)
@@ -158,10 +159,10 @@ def list_events(
 def begin_watch(
     session: Session, actor: Actor, *, after: int | None, epoch: str, about: frozenset[str], tenant: str | None
 ) -> Begun:
-    """Says from where the actor is told what; `after` None: from now on; 0: from the oldest that is kept.
+    """Returns where a watch begins. `after` None: now; 0: at the oldest event kept.
 
-    `epoch`: what the position says of the database that it is from, in the digits of `epoch_name`; "" if nothing.
-    For a read-only transaction, after `number`. Raises Refusal(WATCH_EXPIRED) if one cannot go on from a position.
+    `epoch`: the epoch in the client's position, in the digits of `epoch_name`; "" if there is none. For a read-only
+    transaction, after `number`. Raises Refusal(WATCH_EXPIRED) if the watch cannot continue from the position.
     """
     wanted = wanted_by(session, actor, about=about, tenant=tenant)
     _check(after or 0)
@@ -175,13 +176,13 @@ def begin_watch(
 
 
 def catch_up(session: Session, actor: Actor, begun: Begun, after: int, limit: int) -> tuple[list[Told], int]:
-    """As `outbox.read`, for who began to watch; WATCH_EXPIRED also once the epoch is another one."""
+    """Like `outbox.read`, for a watch that has begun. Raises WATCH_EXPIRED also if the epoch has changed."""
     _require_there(session, after, epoch_name(begun.epoch))
     return outbox.read(session, actor, begun.wanted, after, limit)
 
 
 def wanted_by(session: Session, actor: Actor, *, about: frozenset[str], tenant: str | None) -> Wanted:
-    """What an actor who asked like this is told of."""
+    """Returns the selection of events that the actor asked for and may see."""
     require_person(actor)
     of = None
     if tenant is not None:
@@ -192,12 +193,12 @@ def wanted_by(session: Session, actor: Actor, *, about: frozenset[str], tenant: 
 
 
 def epoch_name(epoch: UUID) -> str:
-    """What of an epoch stands in a watcher's position; enough to tell one from another."""
+    """Returns the part of an epoch in a watcher's position, which is enough to tell epochs apart."""
     return epoch.hex[:12]
 
 
 def _require_there(session: Session, after: int, epoch: str) -> UUID:
-    """Refuses a position that the log has not come to, or not in this epoch, which is returned."""
+    """Returns the current epoch. Refuses a position of another epoch, or above the newest event."""
     present = session.scalars(select(models.Installation.epoch)).one()
     if epoch and epoch != epoch_name(present):
         raise outbox.expired("the database was restored since, and its events are others")

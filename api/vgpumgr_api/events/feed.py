@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The newest events in memory, for any number of watchers at once.
 
-While there are watchers, one task looks at the log, and whether the watchers' credentials are still there, in one
-thread; watchers are woken and take what is theirs, so that a thousand of them cost the database as much as one. What
-is kept for them is bounded and the same for all: a watcher that is further behind reads the database itself. The feed
-sees the events of every replica of the API. A database that is gone is looked for again; watchers hear nothing
-meanwhile.
+While there are watchers, one task reads the log, and checks in the same thread whether the watchers' credentials still
+exist. Watchers are woken and take their events from memory, so a thousand watchers cost the database as much as one.
+The memory is bounded and shared: a watcher that is further behind reads the database itself. The feed sees the events
+of all replicas of the API. If the database is gone, the task keeps trying; meanwhile watchers get no events.
 """
 
 import asyncio
@@ -50,7 +49,7 @@ Ask = Callable[[int | None, int, Collection[UUID]], News]
 
 
 class Watcher:
-    """One who watches, since the database was at `epoch`. `why`: what ends it; None as long as it may go on."""
+    """A watcher, which began at `epoch`. `why`: the refusal that ends it; None while it may continue."""
 
     def __init__(self, actor: Actor, epoch: UUID) -> None:
         self.actor = actor
@@ -58,14 +57,14 @@ class Watcher:
         self.why: Refusal | None = None
 
     def check(self, moment: datetime) -> None:
-        """Ends it when its token has expired."""
+        """Ends the watch if its token has expired."""
         ends = self.actor.expires_at
         if ends is not None and ends <= moment:
             self.why = self.why or Refusal(Code.AUTH_EXPIRED, "this token has expired; ask for a new one")
 
 
 class Feed:
-    """Belongs to the event loop of one server. ``len()``: how many watch."""
+    """Belongs to the event loop of one server. ``len()`` is the number of watchers."""
 
     def __init__(
         self, ask: Ask, *, period_s: float = PERIOD_S, watchers_max: int = WATCHERS_MAX, kept: int = KEPT
@@ -86,7 +85,7 @@ class Feed:
 
     @contextmanager
     def watching(self, watcher: Watcher) -> Iterator[None]:
-        """Counts somebody in for as long as the block lasts. Raises Refusal(RATE_EXCEEDED) if there is no room."""
+        """Registers a watcher for the duration of the block. Raises Refusal(RATE_EXCEEDED) if there are too many."""
         share = self._share(watcher.actor)
         self._watchers.add(watcher)
         if share is not None:
@@ -102,7 +101,7 @@ class Feed:
                 self._shares -= Counter([share])
 
     def _share(self, actor: Actor) -> UUID | None:
-        """Whose share one more would take; None for who sees the whole cloud. Raises Refusal if there is no room."""
+        """Returns the owner that a watcher counts for; None if it sees the whole cloud. Raises Refusal if full."""
         share = None if actor.sees_the_cloud else actor.account_id or actor.tenant_id
         room = self._watchers_max - (0 if actor.sees_the_cloud else self._watchers_max // RESERVED)
         if len(self._watchers) >= room:
@@ -112,25 +111,25 @@ class Feed:
         return share
 
     def after(self, position: int) -> Sequence[Told] | None:
-        """What is kept after a position, at most `LOOK` of it; None if not everything after it is kept here."""
+        """Returns at most `LOOK` events after a position; None if some of the events after it are not in memory."""
         if self.head is None or position < self._floor:
             return None
         begin = position - self._floor
         return self._events[begin : begin + LOOK]
 
     def look(self) -> "asyncio.Future[None]":
-        """What is done when something has changed since now. To be waited for with a timeout, never cancelled."""
+        """Returns a future that is done at the next change. It must be awaited with a timeout and never cancelled."""
         if self._woken is None:
             self._woken = asyncio.get_running_loop().create_future()
         return self._woken
 
     def stop(self) -> None:
-        """Has all watchers end. To be called in the event loop."""
+        """Ends all watchers. Must be called in the event loop."""
         self.stopped = True
         self._wake()
 
     def _forget(self) -> None:
-        """`_events` are numbered without gaps from `_floor` + 1 to `head`."""
+        """Empties the memory. `_events` are numbered without gaps from `_floor` + 1 to `head`."""
         self.head: int | None = None
         self.epoch: UUID | None = None
         self._floor = 0
@@ -161,16 +160,17 @@ class Feed:
             self._task = None
 
     def _take(self, news: News, watchers: Collection[Watcher]) -> bool:
-        """Keeps what is new and tells everybody; True if there was more than fitted. `watchers`: who was there before.
+        """Stores new events and wakes watchers. Returns True if there were more than fitted.
 
-        Each of them is compared: one may have come as the epoch changed, after the feed had seen that.
+        `watchers`: those that existed before the look. Each one's epoch is compared, because a watcher may have begun
+        between a change of the epoch and the feed's noticing it.
         """
         self._end({each for each in watchers if each.epoch != news.epoch}, outbox.expired(RESTORED))
         if self.epoch not in (None, news.epoch):
             self._forget()
             return True
         if self.head is not None and news.last < self.head:
-            # A standby took over that had not got all. What comes next has numbers that watchers have seen already.
+            # A standby that lacked the newest events took over. It assigns numbers that watchers have already seen.
             self._end(self._watchers, outbox.expired(LOST))
             self._forget()
             return True
@@ -180,7 +180,7 @@ class Feed:
         before = self.head
         for event in news.events:
             if self.head is None or event.seq != self.head + 1:
-                # The first, or the log was cut off faster than it was looked at.
+                # This is the first event, or the log was trimmed before it was read.
                 self._events, self._bytes, self._floor = [], 0, event.seq - 1
             self._events.append(event)
             self._bytes += event.size

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The events as one log: numbered, read in the order of their numbers, and cut off at its old end.
+"""The events as one log, which is numbered, read in the order of its numbers, and trimmed at its old end.
 
-An event gets its number not when it is written but when the first reader after its commit comes, because numbers
-handed out earlier need not be committed in their order: a watcher that had seen 6 would miss a 5 committed later.
-Readers number one after the other, so that the numbers have no gaps and never change, and a transaction that stays
-open holds nobody up. (The usual way, reading only below pg_snapshot_xmin, orders by transaction ids, and those do not
-survive a dump and restore.)
+An event gets its number not when it is written, but from the first reader after its commit. Numbers that are assigned
+on writing may be committed in another order: a watcher that had seen 6 would miss a 5 committed later. Readers assign
+numbers one after another, so numbers have no gaps and never change, and a long transaction delays no reader. (The usual
+way, reading only below pg_snapshot_xmin, orders by transaction ids, which do not survive a dump and restore.)
 
-The log is cut at the front only, and its newest event always stays: what is missing is what is below the smallest
-number, and whoever asks for that is told so.
+The log is trimmed only at its old end, and its newest event always stays. So exactly the events below the smallest
+number are missing, and a reader that asks for them is told so.
 """
 
 from collections.abc import Collection, Sequence
@@ -38,7 +37,7 @@ _OPERATORS = frozenset({TokenRole.ADMIN.value, OPERATOR})
 
 _EVENTS = table_of(Row)
 _UNNUMBERED = select(Row.id).where(Row.seq.is_(None))
-# Told which rows they are, PostgreSQL looks at no others, whatever it believes to know of how many have no number.
+# Given the ids of the rows, PostgreSQL reads no other rows, however wrong its estimate of the unnumbered rows is.
 _PLACES = (
     func.unnest(bindparam("rows", type_=ARRAY(BigInteger())))
     .table_valued("id", with_ordinality="place")
@@ -54,8 +53,10 @@ _NUMBERED_ONE = update(_EVENTS).where(_EVENTS.c.id == bindparam("row")).values(s
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which events somebody is told: of a tenant and its projects (None: of all, and those of no tenant), and of these
-    only those `about` certain kinds of object (empty: all) and `of` one tenant (None: all).
+    """The events that a watcher gets.
+
+    `owner`: those of a tenant and its projects; None: those of all tenants and of none. Of these, `about` selects kinds
+    of object (empty: all), and `of` selects one tenant (None: all).
     """
 
     owner: UUID | None
@@ -70,7 +71,7 @@ class Wanted:
         )
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        """The same as SQL."""
+        """Returns the same selection as SQL conditions."""
         found: list[ColumnElement[bool]] = []
         if self.owner is not None:
             found.append(or_(Row.tenant_id == self.owner, Row.account_id == self.owner))
@@ -81,18 +82,18 @@ class Wanted:
         return found
 
     def actor_of(self, event: Row) -> str:
-        """Whose doing an event was. Tenants learn of operators' names and tokens only that they are an operator's."""
+        """Returns the actor of an event. Tenants do not learn operators' names and tokens; they see only the role."""
         role = event.actor.partition(":")[0]
         return OPERATOR if self.owner is not None and role in _OPERATORS else event.actor
 
     def data_of(self, event: "Told") -> bytes:
-        """The JSON of an event, with the actor that `actor_of` names."""
+        """Returns the JSON of an event, with the actor that `actor_of` returns."""
         return event.data if self.owner is None else event.to_tenants or event.data
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An event as it travels: `data` is its JSON, and `to_tenants` that for tenants where it is another one."""
+    """An event as it is sent: `data` is its JSON, and `to_tenants` the JSON for tenants if that differs."""
 
     seq: int
     about: str
@@ -108,9 +109,9 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True)
 class News:
-    """What one look at the log found: every event from `first` on, or as many as fit, and the newest number there is.
+    """The result of one look at the log: the new events, as many as fit, and the newest number.
 
-    `alive`: which credentials, of those asked about, were still there. All of one snapshot.
+    `alive`: those of the given credentials that still exist. All of this is from one snapshot.
     """
 
     epoch: UUID
@@ -120,12 +121,12 @@ class News:
 
 
 def has_unnumbered(session: Session) -> bool:
-    """Whether there is anything to number."""
+    """Whether there are events without a number."""
     return session.scalar(_UNNUMBERED.limit(1)) is not None
 
 
 def number(session: Session) -> bool:
-    """Numbers what was committed since, or `NUMBERED_AT_ONCE` of it: True if there may be more."""
+    """Numbers the committed events, at most `NUMBERED_AT_ONCE`. Returns True if there may be more."""
     if not has_unnumbered(session):
         return False
     if is_postgresql(session):
@@ -141,24 +142,24 @@ def number(session: Session) -> bool:
 
 
 def look(database: Database, after: int | None, limit: int, credentials: Collection[UUID]) -> News:
-    """Numbers what there is to number, and looks at the log. `after` None: the newest `limit` events."""
+    """Numbers new events and reads the log. `after` None: reads the newest `limit` events."""
     if database.run(has_unnumbered, read_only=True):
         database.run(number)
     return database.run(lambda session: _news(session, after, limit, credentials), read_only=True)
 
 
 def newest(session: Session) -> int:
-    """The largest number that was given, 0 before the first."""
+    """Returns the largest number assigned, 0 before the first."""
     return session.scalar(select(func.max(Row.seq))) or 0
 
 
 def oldest(session: Session) -> int:
-    """The smallest number that is kept, 1 before the first."""
+    """Returns the smallest number kept, 1 before the first."""
     return session.scalar(select(func.min(Row.seq))) or 1
 
 
 def require_kept(session: Session, after: int) -> None:
-    """Refuses a position behind which something was cut off. To be asked after reading, if there is no snapshot."""
+    """Refuses a position after which events were trimmed. Without a snapshot, it must be called after reading."""
     first = oldest(session)
     if after + 1 < first:
         raise expired(f"events up to {first - 1} are no longer kept, and you have seen those up to {after}")
@@ -183,9 +184,9 @@ def _news(session: Session, after: int | None, limit: int, credentials: Collecti
 
 
 def read(session: Session, actor: Actor, wanted: Wanted, after: int, limit: int) -> tuple[list[Told], int]:
-    """Returns what `actor` is told after a position, and up to which number that is everything.
+    """Returns the events that `actor` gets after a position, and the number up to which they are complete.
 
-    For a read-only transaction. Raises Refusal: WATCH_EXPIRED if something is missing, AUTH_INVALID if the actor's
+    For a read-only transaction. Raises Refusal: WATCH_EXPIRED if events are missing, AUTH_INVALID if the actor's
     credential was revoked.
     """
     require_credential(session, actor)
@@ -198,10 +199,10 @@ def read(session: Session, actor: Actor, wanted: Wanted, after: int, limit: int)
 
 
 def trim(session: Session, *, kept_s: int, kept: int) -> bool:
-    """Cuts off some of what is older than `kept_s` seconds or more than `kept` events ago; True if more is left.
+    """Trims some events that are older than `kept_s` or not among the newest `kept`. Returns True if more are left.
 
-    Numbers first, so that also a log that nobody reads is numbered to its end and stays short. Two that trim at once
-    cut the same.
+    It numbers events first, so that a log without readers is numbered and stays short, too. If two processes trim at
+    once, they delete the same events.
     """
     unnumbered = number(session)
     last = newest(session)
@@ -209,7 +210,7 @@ def trim(session: Session, *, kept_s: int, kept: int) -> bool:
     bound = count = 0
     rows = select(Row).where(Row.seq < last).order_by(Row.seq).limit(TRIMMED_AT_ONCE)
     for seq, at in session.execute(rows.with_only_columns(func.coalesce(Row.seq, 0), Row.at)):
-        # In the order of numbers: one that was begun long ago and committed late keeps what came before it.
+        # In the order of numbers: an event with an older time than its predecessors does not cause them to be deleted.
         if at >= old and seq > last - kept:
             break
         bound, count = seq, count + 1
@@ -219,7 +220,7 @@ def trim(session: Session, *, kept_s: int, kept: int) -> bool:
 
 
 def answer(event: Row, wanted: Wanted) -> Event:
-    """An event as the API answers it to somebody."""
+    """Returns an event as the API answers it."""
     return Event(
         seq=event.seq or 0,
         at=event.at,
@@ -232,7 +233,7 @@ def answer(event: Row, wanted: Wanted) -> Event:
 
 
 def told(event: Row) -> Told:
-    """An event as a watcher gets it."""
+    """Returns an event as watchers get it."""
     said = answer(event, _EVERYTHING)
     theirs = answer(event, _OF_A_TENANT)
     return Told(

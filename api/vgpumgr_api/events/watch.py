@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for hosts' desired state to change, for any number of hosts at once.
+"""Waiting for changes of hosts' desired states, for any number of hosts at once.
 
-Waiters hold no thread. While there are any, one task asks the database for the generations of all hosts, in one
-transaction in one thread, and then sleeps; the longer the question took, the longer it sleeps, up to a bound. It sees
-changes made by every replica of the API. `stop` lets all waiters go, so that a stopping server does not sit out their
-time.
+Waiters hold no thread. While there are any, one task queries the generations of all hosts in one transaction in one
+thread, and then sleeps. The longer the query took, the longer the task sleeps, up to a maximum. It sees the changes of
+all replicas of the API. `stop` ends all waits, so that a stopping server does not wait for them.
 """
 
 import asyncio
@@ -36,14 +35,14 @@ class _Waiter:
 
 
 def rest_s(period_s: float, took_s: float) -> float:
-    """How long to sleep after a question to the database that took so long."""
+    """Returns how long to sleep after a query that took `took_s`."""
     return max(period_s, min(REST * took_s, REST_MAX_S))
 
 
 class DesiredWatch:
-    """Belongs to the event loop of one server. `ask`: epoch and generation of every host there is; may block.
+    """Belongs to the event loop of one server. `ask` returns the epoch and every host's generation; it may block.
 
-    Operations are waited for in the same way: those that are under way are at `RUNNING`, others are gone.
+    Ends of operations are waited for in the same way: a running operation has the value `RUNNING`, others are absent.
     """
 
     def __init__(self, ask: Callable[[], Generations], *, period_s: float = PERIOD_S) -> None:
@@ -54,9 +53,9 @@ class DesiredWatch:
         self._stopped = False
 
     async def changed(self, host_id: UUID, seen: tuple[UUID, int], wait_s: float) -> bool:
-        """True as soon as the host is at another (epoch, generation) than `seen`, or is gone; False after `wait_s`.
+        """Returns True as soon as the host's (epoch, generation) differs from `seen` or the host is gone.
 
-        Raises what `ask` raised.
+        Returns False after `wait_s`. Raises what `ask` raised.
         """
         if self._stopped or wait_s <= 0:
             return False
@@ -73,11 +72,11 @@ class DesiredWatch:
 
     @property
     def waiting(self) -> int:
-        """How many wait now."""
+        """The number of waiters."""
         return len(self._waiters)
 
     def stop(self) -> None:
-        """From now on nobody waits. To be called in the event loop."""
+        """Ends all waits, now and later. Must be called in the event loop."""
         self._stopped = True
         for waiter in self._waiters:
             if not waiter.done.done():
@@ -89,7 +88,7 @@ class DesiredWatch:
                 begun_s = time.monotonic()
                 try:
                     epoch, generations = await run_in_threadpool(self._ask)
-                except Exception as error:  # every waiter hears of it, and the task lives on
+                except Exception as error:  # every waiter gets the exception, and the task continues
                     self._fail(error)
                 else:
                     self._tell(epoch, generations)
