@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole database in one file, of either engine and for either: `make` writes it, `restore` puts it back."""
+"""Backups of the whole database in one file, independent of the engine: `make` writes, `restore` restores."""

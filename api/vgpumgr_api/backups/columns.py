@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a column holds, in words that both engines and every later release understand, and its values in JSON."""
+"""The kinds of columns in a backup, in terms that both engines and later releases understand, and their JSON form."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,10 @@ from vgpumgr_api.db.types import Instant
 
 @dataclass(frozen=True)
 class Kind:
-    """`python`: what a value is in Python if it is not what it is in JSON. `classes`: column types of this kind."""
+    """A kind of column. `classes`: the column types of this kind. `make` returns a column type for it.
+
+    `to_json` and `from_json` convert a value whose Python form differs from its JSON form.
+    """
 
     classes: tuple[type[TypeEngine[Any]], ...]
     make: Callable[[], TypeEngine[Any]]
@@ -24,7 +27,7 @@ class Kind:
     from_json: Callable[[Any], Any] | None = None
 
 
-# In the order in which they are tried: a boolean is no integer.
+# In the order in which the kinds are tried: Boolean comes before Integer, so that a boolean is not stored as one.
 KINDS = {
     "uuid": Kind((Uuid,), Uuid, str, UUID),
     "instant": Kind((Instant,), Instant, datetime.isoformat, datetime.fromisoformat),
@@ -37,7 +40,7 @@ KINDS = {
 
 
 def kind_of(column: Column[Any]) -> str:
-    """Raises BackupError for a column that a backup could not carry."""
+    """Returns the kind of a column. Raises BackupError for a column type that a backup cannot store."""
     for name, kind in KINDS.items():
         if isinstance(column.type, kind.classes):
             return name
@@ -45,19 +48,19 @@ def kind_of(column: Column[Any]) -> str:
 
 
 def encoder(table: Table) -> Callable[[Any], list[Any]]:
-    """Returns what makes a line of the file of a row."""
+    """Returns a function that converts a row to a line of the file."""
     converters = [KINDS[kind_of(column)].to_json for column in table.columns]
     return lambda row: _converted(row, converters)
 
 
 def decoder(columns: Mapping[str, str]) -> Callable[[list[Any]], dict[str, Any]]:
-    """Returns what makes a row to be inserted of a line of the file."""
+    """Returns a function that converts a line of the file to a row for an insert."""
     converters = [KINDS[kind].from_json for kind in columns.values()]
     return lambda line: dict(zip(columns, _converted(line, converters), strict=True))
 
 
 def table_of(name: str, columns: Mapping[str, str]) -> Table:
-    """A table as its file describes it, which is of the schema's revision then."""
+    """Returns a table as its file describes it, which is the schema revision at the time of the backup."""
     return Table(name, MetaData(), *(Column(each, KINDS[kind].make()) for each, kind in columns.items()))
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file that a backup is.
+"""The format of a backup file.
 
     header    1024 bytes: one JSON object, blanks, a line feed
     body      gzip of JSON lines: per table {"table": ..., "columns": {name: kind}}, then each row as an array, and at
-              the end {"rows": how many there were}
+              the end {"rows": the number of rows}
 
-The header's `checksum` is the SHA-256 of the header without it and of the body. Kinds are those of `columns`, so that a
-file does not depend on the engine that it comes from.
+The header's `checksum` is the SHA-256 of the header with an empty checksum, followed by the body. Column kinds are
+those of `columns`, so a file does not depend on the engine that it comes from.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ MODE = 0o600
 
 
 class BackupError(Exception):
-    """A backup cannot be made or used; the message is one line that names the file."""
+    """A backup cannot be made or used. The message is one line that names the file."""
 
 
 class Header(BaseModel):
-    """What a backup says of itself. `revision`: the schema's. `installed_at` tells one installation from another."""
+    """The header of a backup. `revision`: the schema's. `installed_at` tells one installation from another."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -58,13 +58,13 @@ class Header(BaseModel):
         return said.ljust(HEADER_BYTES - 1) + b"\n"
 
     def digest(self) -> "hashlib._Hash":
-        """Of this header; the body comes next."""
+        """Returns the hash of this header, to which the caller adds the body."""
         return hashlib.sha256(self.model_copy(update={"checksum": ""}).encoded())
 
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file for its owner only, that has its name and all its content, or does not exist. Overwrites none."""
+    """Opens a new file for its owner only, which appears under its name once it is complete. Never overwrites."""
     if path.exists():
         raise BackupError(f"{path} exists; name a file that does not")
     if not path.parent.is_dir():
@@ -86,9 +86,9 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_body(file: IO[bytes], lines: Iterable[Any]) -> int:
-    """Writes `lines` behind the place of the header, from the beginning if it was begun before; returns their number.
+    """Writes `lines` after the space for the header, replacing any earlier attempt. Returns the number of rows.
 
-    The number is without those that begin a table.
+    The lines that begin a table are not rows.
     """
     file.seek(HEADER_BYTES)
     file.truncate()
@@ -102,7 +102,7 @@ def write_body(file: IO[bytes], lines: Iterable[Any]) -> int:
 
 
 def write_header(file: IO[bytes], header: Header) -> Header:
-    """Completes a file whose body is there; returns the header with its checksum."""
+    """Writes the header of a file that has its body. Returns the header with its checksum."""
     complete = header.model_copy(update={"checksum": _digest(file, header)})
     file.seek(0)
     file.write(complete.encoded())
@@ -111,7 +111,7 @@ def write_header(file: IO[bytes], header: Header) -> Header:
 
 @contextlib.contextmanager
 def verified(path: Path) -> Iterator[tuple[Header, Iterator[Any]]]:
-    """The header and the body's lines, but the last, of a file that is whole. Raises BackupError for any other."""
+    """Yields the header and the body's lines, except the last, of an intact file. Raises BackupError for others."""
     with path.open("rb") as file:
         header = _header(path, file)
         if _digest(file, header) != header.checksum:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes backups. The API may run meanwhile: all of a backup is of one moment."""
+"""Makes backups. The API may run meanwhile: a backup is a snapshot of one moment."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,14 +21,14 @@ SUFFIX = ".backup"
 
 
 def make(database: Database, path: Path) -> Header:
-    """Writes everything that is in `database`, whose schema is this program's, to a new file for its owner's eyes."""
+    """Writes a backup of `database` to a new file that only its owner can read. Its schema must match this program."""
     with new_file(path) as file:
         header = database.run(lambda session: _write(session, file), read_only=True)
         return write_header(file, header)
 
 
 def make_in(database: Database, directory: Path, *, keep: int) -> tuple[Path, Header]:
-    """As `make`, under a name that says when; then removes all but the `keep` latest of such names."""
+    """Like `make`, under a name with the time; then removes all but the `keep` latest backups with such names."""
     path = directory / f"vgpumgr-{datetime.now(UTC):%Y%m%dT%H%M%SZ}{SUFFIX}"
     header = make(database, path)
     for old in sorted(directory.glob(f"vgpumgr-[0-9]*T[0-9]*Z{SUFFIX}"), reverse=True)[keep:]:
@@ -52,7 +52,7 @@ def _write(session: Session, file: IO[bytes]) -> Header:
 
 
 def _lines(session: Session) -> Iterator[Any]:
-    """Tables in an order in which their rows can be inserted."""
+    """Yields the tables in an order in which their rows can be inserted."""
     for table in Base.metadata.sorted_tables:
         yield {"table": table.name, "columns": {column.name: columns.kind_of(column) for column in table.columns}}
         encode = columns.encoder(table)
@@ -63,7 +63,7 @@ def _lines(session: Session) -> Iterator[Any]:
 
 
 def _owners_first(table: Table) -> Iterator[Any]:
-    """An account comes before its projects."""
+    """Orders an account before its projects."""
     for column in table.columns:
         if any(key.column.table is table for key in column.foreign_keys):
             yield column.is_not(None)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts a backup in the place of what a database has, in one transaction: before its commit nothing has happened.
+"""Replaces the content of a database with a backup, in one transaction: before its commit nothing has changed.
 
-Afterwards the epoch is new, so no host deletes anything until an operator has confirmed it, and none takes claims
-before it has reported what it has.
+Afterwards the epoch is new. No host deletes anything until an operator has confirmed the epoch, and no host takes
+claims before it has reported its devices.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ INSERTED_AT_ONCE = 1000
 
 
 def check(path: Path) -> Header:
-    """Returns the header of a file that could be restored. Raises BackupError."""
+    """Returns the header of a file that can be restored. Raises BackupError."""
     with verified(path) as (header, lines):
         _require_known(path, header)
         for _ in lines:
@@ -37,7 +37,7 @@ def check(path: Path) -> Header:
 def restore(database: Database, path: Path, actor: Actor, *, force: bool) -> tuple[Header, UUID]:
     """Returns the file's header and the new epoch.
 
-    Raises BackupError, and SchemaError for a database that is at another revision than this program's.
+    Raises BackupError, and SchemaError for a database whose schema revision is not this program's.
     """
     with verified(path) as (header, lines):
         _require_known(path, header)
@@ -65,7 +65,7 @@ def _require_known(path: Path, header: Header) -> None:
 
 
 def _make_room(connection: Connection, header: Header, *, force: bool) -> None:
-    """Leaves a database without tables, if it may lose those that it has."""
+    """Drops the tables of the database, after checking that their content may be lost."""
     if schema.revision_at(connection) is None:
         others = inspect(connection).get_table_names()
         if others:
@@ -85,7 +85,7 @@ def _make_room(connection: Connection, header: Header, *, force: bool) -> None:
 
 
 def _load(connection: Connection, path: Path, lines: Iterable[Any]) -> None:
-    """Inserts all rows, a table's before the next one's."""
+    """Inserts all rows, one table after another."""
     for head, rows in _tables(path, lines):
         try:
             place, decode = columns.table_of(head["table"], head["columns"]), columns.decoder(head["columns"])
@@ -99,7 +99,7 @@ def _tables(path: Path, lines: Iterable[Any]) -> Iterator[tuple[dict[str, Any], 
     head: dict[str, Any] | None = None
     for is_row, run in groupby(lines, key=lambda line: isinstance(line, list)):
         if not is_row:
-            *_, head = run  # those before it have no rows
+            *_, head = run  # tables before it have no rows
         elif head is None:
             raise BackupError(f"{path} is damaged: rows of no table")
         else:
@@ -107,7 +107,7 @@ def _tables(path: Path, lines: Iterable[Any]) -> Iterator[tuple[dict[str, Any], 
 
 
 def _set_row_numbers(connection: Connection) -> None:
-    """PostgreSQL counts in sequences, which know nothing of rows that brought their numbers."""
+    """Advances PostgreSQL's sequences past the inserted row numbers, because explicit numbers do not advance them."""
     if connection.dialect.name != "postgresql":
         return
     for table in Base.metadata.sorted_tables:
