@@ -37,7 +37,7 @@ Whoever holds the host's row, to drain or fence it or to ask for its epoch, has 
 
 @dataclass(frozen=True)
 class Seen:
-    """The state of an object that a change is based on. `mark`: of which object, in which epoch; None: not said."""
+    """The state of an object that a change is based on. `mark` identifies the object and the epoch; None: not given."""
 
     generation: int
     mark: str | None = None
@@ -48,19 +48,19 @@ IfMatch = Seen | int | None
 
 
 def mark_of(epoch: UUID, identity: UUID) -> str:
-    """Returns what tells an object from another of its name, and from itself before a backup was restored."""
+    """Returns a mark that differs for other objects of the same name, and for the same object before a restore."""
     return sha256(epoch.bytes + identity.bytes).hexdigest()[:16]
 
 
 def require_match(session: Session, if_match: IfMatch, identity: UUID, generation: int) -> None:
-    """Refuses a change by someone who has not seen the latest state. The caller holds the row's lock."""
+    """Refuses a change whose client has not seen the latest state. The caller holds the row's lock."""
     if if_match is None:
         raise Refusal(Code.GENERATION_REQUIRED, "read the object first and send its ETag in If-Match")
     refuse_other(session, if_match, identity, generation)
 
 
 def refuse_other(session: Session, if_match: IfMatch, identity: UUID, generation: int) -> None:
-    """The same, for changes that may be made unseen as well."""
+    """Does the same for changes that are also permitted without If-Match."""
     if if_match is None:
         return
     seen = Seen(if_match) if isinstance(if_match, int) else if_match
@@ -77,25 +77,25 @@ def refuse_other(session: Session, if_match: IfMatch, identity: UUID, generation
 
 
 def bump(session: Session, hosts: Iterable[UUID]) -> None:
-    """Tells hosts that their desired state changed. The last locks a transaction takes, and at most once."""
+    """Advances hosts' desired generation. Takes the last locks of a transaction, and is called at most once in it."""
     ids = sorted(set(hosts))
     for start in range(0, len(ids), BATCH):
         some = ids[start : start + BATCH]
         if len(some) > 1:
-            # An UPDATE of many rows locks them in any order; two of those could wait for each other.
+            # An UPDATE of several rows locks them in no particular order, so two of them could deadlock.
             session.execute(select(Host.id).where(Host.id.in_(some)).order_by(Host.id).with_for_update()).all()
         change(session, update(Host).where(Host.id.in_(some)).values(desired_generation=Host.desired_generation + 1))
 
 
 def bump_claimed(session: Session, hosts: Iterable[UUID]) -> None:
-    """As `BUMP_CLAIMED` says, once for each host."""
+    """Runs `BUMP_CLAIMED` for each host. Raises TryAgain if one has stopped taking claims."""
     for host_id in sorted(set(hosts)):
         if not session.connection().execute(BUMP_CLAIMED, {"claimed_on": host_id}).rowcount:
             raise TryAgain
 
 
 def hosts_of(session: Session, tenant_id: UUID) -> set[UUID]:
-    """Returns where a tenant, or a project of it, has slices."""
+    """Returns the hosts on which a tenant, or a project of it, has slices."""
     return set(
         session.scalars(
             select(Gpu.host_id)

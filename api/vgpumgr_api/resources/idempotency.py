@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that may be sent again: the first answer is kept for a day, in the transaction that earned it."""
+"""Repeatable requests: the first answer is kept for a day, stored in the transaction that produced it."""
 
 import random
 import re
@@ -41,7 +41,7 @@ KEY = re.compile(r"[!-~]{1,255}")
 
 @dataclass(frozen=True)
 class Once:
-    """What tells a request from others: its key, which is a `KEY`, and a digest in at most 64 characters."""
+    """The identity of a request: its idempotency key, which matches `KEY`, and a digest of at most 64 characters."""
 
     key: str
     request_hash: str
@@ -49,7 +49,7 @@ class Once:
 
 @dataclass(frozen=True)
 class Begun:
-    """A request that came for the first time, and whose answer is to be kept."""
+    """A request that arrived for the first time, and whose answer is to be kept."""
 
     scope: str
     key: str
@@ -59,9 +59,9 @@ class Begun:
 
 
 def once(session: Session, actor: Actor, key: str, request_hash: str, fn: Callable[[], M], kind: type[M]) -> M:
-    """Returns `fn()`, or what it returned to the same actor with the same key. A refusal is not kept.
+    """Returns `fn()`, or the kept answer to the same actor and key. A refusal is not kept.
 
-    Must come first in its transaction. Not for answers with secrets, because they are stored; see `shown_once`.
+    It must come first in its transaction. It is not for answers with secrets, because it stores them; see `shown_once`.
     """
     begun = begin(session, actor, Once(key, request_hash), kind)
     if not isinstance(begun, Begun):
@@ -72,16 +72,16 @@ def once(session: Session, actor: Actor, key: str, request_hash: str, fn: Callab
 
 
 class _Shown(Answer):
-    """What is kept in the place of an answer that had a secret: what the request made."""
+    """Stored instead of an answer that contained a secret: the name of the object created."""
 
     made: str
 
 
 def shown_once(session: Session, actor: Actor, request: Once, fn: Callable[[], M], made: Callable[[M], str]) -> M:
-    """Returns `fn()`, whose answer has a secret: it is not kept, only what was `made`.
+    """Returns `fn()`, whose answer contains a secret: only the name that `made` returns is kept.
 
-    Raises Refusal(SECRET_SHOWN), which says that, for the same request of the same actor with the same key. Must come
-    first in its transaction.
+    For a repetition of the request by the same actor with the same key, raises Refusal(SECRET_SHOWN) with that name. It
+    must come first in its transaction.
     """
     begun = begin(session, actor, request, _Shown)
     if isinstance(begun, _Shown):
@@ -97,9 +97,9 @@ def shown_once(session: Session, actor: Actor, request: Once, fn: Callable[[], M
 
 
 def begin(session: Session, actor: Actor, request: Once, kind: type[M]) -> Begun | M:
-    """As `once`, for who keeps the answer itself in this transaction.
+    """Like `once`, for a caller that stores the answer itself in this transaction.
 
-    One with the same key that is under way is waited for.
+    Waits for a transaction with the same key.
     """
     scope = actor.scope or (actor.role.value if actor.tenant_id is None else f"{actor.role.value}:{actor.tenant_id}")
     if random.randrange(SWEPT_EVERY) == 0:
@@ -121,7 +121,7 @@ def begin(session: Session, actor: Actor, request: Once, kind: type[M]) -> Begun
 
 def _replay(session: Session, scope: str, key: str, request_hash: str, kind: type[M]) -> M:
     kept = session.get(IdempotencyKey, (scope, key))
-    if kept is None or kept.answer is None:  # swept meanwhile
+    if kept is None or kept.answer is None:  # deleted by `_sweep` meanwhile
         raise TryAgain
     if kept.request_hash != request_hash:
         raise Refusal(
@@ -131,7 +131,7 @@ def _replay(session: Session, scope: str, key: str, request_hash: str, kind: typ
 
 
 def _sweep(session: Session) -> None:
-    """Deletes some keys that are too old, leaving out those that somebody else sweeps."""
+    """Deletes some expired keys, except those that another transaction is deleting."""
     expired = now(session) - KEPT
     row = tuple_(IdempotencyKey.scope, IdempotencyKey.key)
     change(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusing to change or delete what others depend on, by name: whoever asked then knows whose VMs are in the way.
+"""Refuses changes and deletions of objects in use, naming their users.
 
-For operators alone, who may see all of them.
+Only for operators, who may see all users, and so learn whose VMs are affected.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,9 +19,9 @@ NAMED_MAX = 20
 
 
 def refuse_slices(session: Session, *those: ColumnElement[bool], found: str, advice: str) -> None:
-    """Raises Refusal(OBJECT_IN_USE) if there are slices of which that is true.
+    """Raises Refusal(OBJECT_IN_USE) if there are slices that meet the conditions.
 
-    `found` goes before how many there are, `advice` is what to do about them.
+    `found` is the text before their number; `advice` says what to do about them.
     """
     number = func.count().over().label("number")
     rows = session.execute(
@@ -46,13 +46,13 @@ def refuse_projects(session: Session, account: Tenant) -> None:
 
 
 def refuse_reservations(session: Session, *those: ColumnElement[bool], why: str) -> None:
-    """Raises ReservedRefusal if there are reservations of which that is true. `why` says all about it."""
+    """Raises ReservedRefusal if there are reservations that meet the conditions. `why` is the whole text."""
     found = select(Reservation.id).where(*those)
     _refuse_reserved(session.scalars(found.order_by(Reservation.id).limit(NAMED_MAX)), why)
 
 
 def refuse_held(session: Session, gpus: Sequence[UUID], *, why: str) -> None:
-    """Raises ReservedRefusal if reservations hold places on one of these GPUs. `why` says all about it."""
+    """Raises ReservedRefusal if reservations have places on one of these GPUs. `why` is the whole text."""
     holds = select(Hold.reservation_id).where(Hold.gpu_id.in_(gpus)).distinct()
     _refuse_reserved(session.scalars(holds.order_by(Hold.reservation_id).limit(NAMED_MAX)), why)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding rows by what clients call them. Who may see what was found is the caller's question."""
+"""Finds rows by the names that clients use. The caller checks whether the actor may see them."""
 
 import re
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from vgpumgr_api.db import models, records
 from vgpumgr_api.db.statements import change
 from vgpumgr_api.errors import Refusal
 
-# Asking the database for other names is pointless, and PostgreSQL raises on some.
+# No other string can be a name, and PostgreSQL raises errors on some.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 NOWHERE = UUID(int=0)
 """No host has it."""
 
-# Made once, since every claim runs them.
+# Built once, because every claim runs them.
 _TENANT = select(models.Tenant).where(models.Tenant.name == bindparam("named"))
 _PROFILE = select(models.Profile).where(models.Profile.name == bindparam("named"))
 _ACCOUNT = aliased(models.Tenant)
@@ -48,9 +48,9 @@ _CLAIMING = (
 
 @dataclass(frozen=True, kw_only=True)
 class Claiming:
-    """Who claims what, as far as a claim needs it; the objects belong to no session. `account`: of a project.
+    """The tenant and profile of a claim, with the columns that a claim needs. The objects belong to no session.
 
-    `profile` None: there is none of that name.
+    `account`: that of a project. `profile` None: there is none of that name.
     """
 
     tenant: models.Tenant
@@ -60,7 +60,7 @@ class Claiming:
 
 @contextmanager
 def named_by(field: str) -> Iterator[None]:
-    """Within the block: a refusal of something unknown says that this member of the body names it."""
+    """Within the block, a refusal of an unknown object names this member of the body."""
     try:
         yield
     except Refusal as refusal:
@@ -70,7 +70,7 @@ def named_by(field: str) -> Iterator[None]:
 
 
 def claiming(session: Session, actor: Actor, tenant: str, profile: str) -> Claiming:
-    """Looks all of them up at once, and whether the actor's credential still counts.
+    """Looks up tenant, account and profile in one query, which also checks the actor's credential.
 
     Raises Refusal: OBJECT_UNKNOWN for the tenant, AUTH_INVALID for the credential.
     """
@@ -117,7 +117,7 @@ def profile_named(session: Session, name: str) -> models.Profile:
 
 
 def asked_by(session: Session, actor: Actor, tenant: str, profile: str) -> tuple[models.Tenant, models.Profile]:
-    """Returns what the `tenant` and `profile` of a body name; a tenant that is not the actor's is not there."""
+    """Returns the tenant and profile named in a body. A tenant that the actor may not see counts as unknown."""
     with named_by("$.tenant"):
         owner = tenant_named(session, tenant)
         require_tenant(actor, owner)
@@ -144,18 +144,18 @@ def host_named(session: Session, name: str, *, lock: bool = False) -> models.Hos
 
 
 def host_of(session: Session, claim: models.Slice) -> UUID:
-    """Returns where a slice is. The caller holds it, and asks only then.
+    """Returns the host of a slice. The caller must already hold the slice's lock.
 
-    While a lock is waited for, a slice may be moved to another GPU. A statement that joins the two and locks the slice
-    would then find neither: PostgreSQL looks at the new slice, with the GPU that it had joined before.
+    While a statement waits for the lock, the slice may move to another GPU. A statement that joins the two tables and
+    locks the slice would then find no row: PostgreSQL compares the new slice with the GPU that it had joined before.
     """
     return session.scalars(select(models.Gpu.host_id).where(models.Gpu.id == claim.gpu_id)).one()
 
 
 def host_wanted(session: Session, actor: Actor, name: str | None) -> UUID | None:
-    """Returns the host that the `host` of a claim asks for, None if for none.
+    """Returns the host that a claim asks for, None if it names none.
 
-    To a tenant one that does not exist is one where nothing fits; who sees the cloud is told.
+    For a tenant, an unknown host is one where nothing fits; an actor that sees the cloud gets OBJECT_UNKNOWN.
     """
     try:
         with named_by("$.host"):
@@ -167,9 +167,10 @@ def host_wanted(session: Session, actor: Actor, name: str | None) -> UUID | None
 
 
 def on_host(session: Session, actor: Actor, name: str) -> ColumnElement[bool]:
-    """Returns the condition on `models.Host` that selects what is on a host.
+    """Returns the condition on `models.Host` that selects a host.
 
-    To a tenant a host that does not exist looks like one that has nothing of the tenant; who sees the cloud is told.
+    For a tenant, an unknown host looks like one without objects of the tenant; an actor that sees the cloud gets
+    OBJECT_UNKNOWN.
     """
     try:
         return models.Host.id == host_named(session, name).id
@@ -187,13 +188,13 @@ def of_account(session: Session, actor: Actor, name: str) -> ColumnElement[bool]
 
 
 def refuse_duplicate(session: Session, column: InstrumentedAttribute[str], name: str, *, kind: str) -> None:
-    """Raises Refusal(OBJECT_EXISTS) if `name` is taken; the column's UNIQUE catches who comes at the same time."""
+    """Raises Refusal(OBJECT_EXISTS) if `name` is taken. The column's UNIQUE covers concurrent requests."""
     if session.scalar(select(column).where(column == name)) is not None:
         raise taken("$.name", f"{kind} {name} exists already; choose another name")
 
 
 def taken(field: str, detail: str) -> Refusal:
-    """Returns the refusal of a value that another object has; `field` is where the body names it."""
+    """Returns the refusal of a value that another object has. `field`: the member of the body with the value."""
     return Refusal(Code.OBJECT_EXISTS, detail, reasons=(Reason(code=Code.OBJECT_EXISTS, detail=detail, field=field),))
 
 
@@ -205,6 +206,6 @@ def remove(
     kind: str,
     name: object,
 ) -> None:
-    """Deletes a row, or raises Refusal(OBJECT_UNKNOWN) if somebody else just did."""
+    """Deletes a row, or raises Refusal(OBJECT_UNKNOWN) if another transaction has just deleted it."""
     if change(session, delete(table).where(table.id == row_id)) == 0:
         raise unknown(kind, name)

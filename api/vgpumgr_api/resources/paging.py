@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists in pieces: a page begins after the last key of the one before, so that nothing is missed or seen twice."""
+"""Lists in pages. A page begins after the last key of the previous one, so that no row is missed or repeated."""
 
 import base64
 import binascii
@@ -26,9 +26,9 @@ TOKEN_MAX = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class PageRequest:
-    """What part of a list is wanted. A larger `size` than PAGE_SIZE_MAX means that.
+    """The requested part of a list. A `size` above PAGE_SIZE_MAX means PAGE_SIZE_MAX.
 
-    `bound`: what else was asked for, its filters; a token goes on only with what it was made for.
+    `bound`: the filters of the request; a token is valid only with the filters that it was issued for.
     """
 
     size: int = PAGE_SIZE
@@ -46,7 +46,8 @@ def fetch(
 ) -> tuple[list[Row[*tuple[Any, ...]]], str]:
     """Returns the rows of a page, in the order of `keys`, and the token of the next page or "".
 
-    `keys` are unique together and of type UUID, str, int or Instant. `kind` names the list, whose tokens fit no other.
+    `keys` are unique together and of type UUID, str, int or Instant. `kind` names the list; a token is valid only for
+    it.
     """
     size = checked_size(page.size)
     if page.token:
@@ -60,7 +61,7 @@ def fetch(
 
 
 def checked_size(size: int) -> int:
-    """Returns how many items a page has."""
+    """Returns the number of items in a page."""
     if size < 1:
         raise _invalid("page_size", "page_size is less than 1")
     return min(size, PAGE_SIZE_MAX)
@@ -86,7 +87,7 @@ def _parse(token: str, *, bound: list[str], keys: Sequence[InstrumentedAttribute
 def _key(value: Any, key: InstrumentedAttribute[Any]) -> Any:
     if not isinstance(value, str) or "\0" in value:
         raise ValueError
-    value.encode()  # half a surrogate pair is no text
+    value.encode()  # raises ValueError for a lone surrogate
     if key.type.python_type is int:
         return _number(value)
     if isinstance(key.type, Instant):

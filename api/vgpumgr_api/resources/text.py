@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others say in words."""
+"""Text from clients and hosts."""
 
 
 def printable(text: str) -> str:
-    """Returns `text` without what PostgreSQL cannot store or a terminal would obey."""
+    """Returns `text` with "?" for characters that PostgreSQL cannot store or a terminal would interpret."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

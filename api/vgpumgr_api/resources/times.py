@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The times that lists are asked for."""
+"""The time ranges of lists."""
 
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from vgpumgr_api.errors import Refusal
 
 
 def require_order(since: datetime | None, until: datetime | None) -> None:
-    """Refuses a time in which nothing can be, which would look like one in which nothing was. None: no bound."""
+    """Refuses an empty range, whose answer would look like one in which nothing happened. None: no bound."""
     if since is not None and until is not None and since >= until:
         detail = "until is not after since"
         reason = Reason(code=Code.FIELD_INVALID, detail=detail, field="query.until")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API answers to, one file per resource. A route parses, calls one service in one transaction, and answers.
+"""The API's routes, one file per resource. A route parses, calls one service in one transaction, and answers.
 
-Paths, methods and models here are the public interface; `api/openapi.json` is made from them.
+The paths, methods and models here are the public interface; `api/openapi.json` is made from them.
 """
 
 from fastapi import APIRouter
@@ -23,7 +23,7 @@ from vgpumgr_api.routes import (
     usage,
 )
 
-# A request is compared with one route after the other, so that what is asked most often comes first.
+# Routes are matched in this order, so the most frequent requests come first.
 ROUTERS: tuple[APIRouter, ...] = (
     fleet.heartbeat_router,
     slices.claims_router,

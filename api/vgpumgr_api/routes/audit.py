@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit: who did what."""
+"""The audit: which actor did what."""
 
 from typing import Annotated
 

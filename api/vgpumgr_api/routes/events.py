@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events: what happened, in the order in which it was committed; as a list, and as they happen."""
+"""Events in the order in which they were committed, as a list and as a stream."""
 
 import re
 from typing import Annotated
@@ -36,7 +36,7 @@ Epoch = Annotated[
     AfterValidator(_of_page),
     Query(
         description="`epoch` of the page that `after` is from; 410 in another one",
-        # For documents; what is wrong is better said in words.
+        # The pattern is for the OpenAPI document; the validator's message is easier to understand.
         json_schema_extra={"pattern": _EPOCH},
     ),
 ]
@@ -111,12 +111,12 @@ async def watch_events(
 
 
 def _number(call: Call) -> bool:
-    """Numbers what has happened, and only then waits for others who write: True if there may be more."""
+    """Numbers new events; takes locks only if there are any. Returns True if there may be more."""
     return call.read(events.has_unnumbered) and call.write(events.number)
 
 
 def _begin(call: Call, *, after: int | None, epoch: str, about: frozenset[str], tenant: str | None) -> Begun:
-    while _number(call):  # from now on: after all that has happened, however much nobody has read
+    while _number(call):  # a watch from now on begins after all events so far, however many are unnumbered
         pass
     return call.read(events.begin_watch, after=after, epoch=epoch, about=about, tenant=tenant)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts' agents ask and say. `host` in a path is the host's UUID or its name."""
+"""The routes of hosts' agents. `host` in a path is the host's UUID or its name."""
 
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
@@ -70,7 +70,7 @@ async def get_desired(
         seen = (epoch, generation)
         async with call.turn():
             current = await run_in_threadpool(call.read, agents.desired_generation, host)
-        own = call.actor.host_id  # which `desired_generation` has made sure of
+        own = call.actor.host_id  # `desired_generation` has checked that it is set
         if current == seen and own and not await watch_of(call.request).changed(own, seen, wait_s):
             return Response(status_code=204)  # type: ignore[return-value]  # FastAPI passes a Response on
     elif epoch is not None or generation is not None:
@@ -80,7 +80,7 @@ async def get_desired(
 
 
 def _desired(call: Call, host: str) -> Desired:
-    """Asks again who calls: the token may have been revoked during the wait."""
+    """Authenticates again, because the token may have been revoked during the wait."""
     actor = authenticate(call.request)
     lease_s: int = call.request.app.state.lease_s
     return Call(call.request, call.response, actor).read(agents.desired, host, lease_s=lease_s)
@@ -99,7 +99,7 @@ def report(call: CallDep, host: HostRef, said: Report) -> Reported:
     Refused to a second machine that has the identity of this host while the first is at work.
     """
     answer = call.write(agents.report, host, said)
-    if isinstance(answer, Refusal):  # what was noted of the second boot is kept
+    if isinstance(answer, Refusal):  # after the commit, which keeps the second boot
         raise answer
     return answer.model_copy(update={"renew_within_s": _renew_within_s(call)})
 
@@ -109,7 +109,7 @@ async def heartbeat(call: CallDep, host: HostRef, beat: Heartbeat) -> HeartbeatT
     """That the host lives and nothing has changed since its last report. Costs far less than a report."""
     own = require_own(call.actor, host)
     accepted = await heartbeats_of(call.request).say(heartbeat_source(call.actor, own), beat)
-    if not accepted:  # for whatever reason; who came with a credential that was revoked is told that
+    if not accepted:  # the full lookup tells a client with a revoked credential so
         await run_in_threadpool(authenticate, call.request)
     return HeartbeatTaken(accepted=accepted, renew_within_s=_renew_within_s(call))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs, as their hosts reported them, with what is claimed of each."""
+"""GPUs, as their hosts reported them, and the use by claims."""
 
 from typing import Annotated
 from uuid import UUID

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations: what takes longer than a request."""
+"""Operations: work that takes longer than a request."""
 
 from typing import Annotated
 from uuid import UUID
@@ -65,7 +65,7 @@ def cancel_operation(
 
 
 def _look(call: Call, operation_id: UUID) -> Operation:
-    """Takes a step of one that is under way, so that what is told is so now."""
+    """Takes a step of a running operation, so that the answer is current."""
     found = call.read(operations.get_operation, operation_id)
     if found.done:
         return found
@@ -74,5 +74,5 @@ def _look(call: Call, operation_id: UUID) -> Operation:
 
 
 def _look_again(call: Call, operation_id: UUID) -> Operation:
-    """Asks again who calls: the token may have been revoked during the wait."""
+    """Authenticates again, because the token may have been revoked during the wait."""
     return _look(Call(call.request, call.response, authenticate(call.request)), operation_id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quotas: what a tenant may claim. Each tenant has exactly one."""
+"""Quotas: how much a tenant may claim. Each tenant has exactly one."""
 
 from typing import Annotated
 

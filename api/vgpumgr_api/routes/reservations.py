@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reservations: capacity that is held for claims to come."""
+"""Reservations: capacity reserved for future claims."""
 
 from uuid import UUID
 

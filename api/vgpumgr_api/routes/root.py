@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What anybody may ask: which versions there are, whether the API works, what it looks like."""
+"""Routes without authentication: the versions, the health and the OpenAPI document of the API."""
 
 from functools import partial
 from typing import Any

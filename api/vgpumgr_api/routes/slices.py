@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices: claims, and what their hosts observed."""
+"""Slices: claims, and their hosts' observations."""
 
 from typing import Annotated
 from uuid import UUID

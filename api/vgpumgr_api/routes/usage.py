@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Usage: what each tenant's groups obtained, beside what they were entitled by, and the ledger of all of it."""
+"""Usage: what each tenant's groups obtained and were entitled to, and the ledger."""
 
 import csv
 import io
@@ -114,13 +114,13 @@ def list_grants(
 
 
 def _export(call: Call, kind: type[BaseModel], read: Read) -> StreamingResponse:
-    """The first page is read before the answer begins, so that what cannot be asked is refused."""
+    """Reads the first page before the answer begins, so that an invalid request can still be refused."""
     first = read(call, PageRequest(size=PAGE_SIZE_MAX))
     return StreamingResponse(_csv(call, kind, read, first), media_type="text/csv; charset=utf-8; header=present")
 
 
 async def _csv(call: Call, kind: type[BaseModel], read: Read, page: Page[Any]) -> AsyncIterator[str]:
-    """Page by page, each in a transaction and turn of its own, so that a slow reader keeps nothing from others."""
+    """Yields one page at a time, each in its own transaction and turn, so that a slow reader blocks nobody."""
     yield _lines([list(kind.model_fields)])
     while True:
         yield _lines([_cell(getattr(row, name)) for name in kind.model_fields] for row in page.items)
@@ -132,7 +132,7 @@ async def _csv(call: Call, kind: type[BaseModel], read: Read, page: Page[Any]) -
 
 
 def _next(call: Call, read: Read, more: PageRequest) -> Page[Any]:
-    """Asks again who calls: the token may have ended since the last page, and then the answer breaks off."""
+    """Authenticates again: the token may have ended since the last page, and then the answer breaks off."""
     return read(Call(call.request, call.response, authenticate(call.request)), more)
 
 
@@ -146,7 +146,7 @@ _UNPLAIN = re.compile(r"^[^A-Za-z0-9]|[^A-Za-z0-9._:-]")
 
 
 def _cell(value: object) -> str:
-    """A host may say any name, and a spreadsheet takes what begins with = for a formula: of text only plain is left."""
+    """Returns a cell. Unusual characters become "?", because hosts choose names freely and could inject formulas."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if isinstance(value, bool):
