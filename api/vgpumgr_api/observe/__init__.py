@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API shows of itself: metrics, log, traces. Nothing that it decides depends on any of it."""
+"""Observability of the API: metrics, log, traces. No decision of the API depends on it."""

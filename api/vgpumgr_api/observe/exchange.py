@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request that was answered, as metrics and traces see it."""
+"""One answered request, as metrics and traces see it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,11 +11,10 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """`route`: the template of the path, NO_ROUTE if there is no such path. `code`: of the problem, "" for success.
+    """An answered request. `route`: the path template, NO_ROUTE for an unknown path.
 
-    `asked`: for how many slices, where that is asked for.
-
-    Route, method, status and code have few values, whatever clients send.
+    `code`: that of the problem, "" for success. `asked`: the number of slices that the request asks for. Route, method,
+    status and code have few values, whatever clients send.
     """
 
     route: str
@@ -30,7 +29,7 @@ Observer = Callable[[Exchange], None]
 
 
 def route_of(scope: Mapping[str, Any]) -> str:
-    """The template of the path that was asked for, as in ``/v1/slices/{slice_id}``."""
+    """Returns the template of the requested path, for example ``/v1/slices/{slice_id}``."""
     return str(getattr(scope.get("route"), "path", NO_ROUTE))
 
 

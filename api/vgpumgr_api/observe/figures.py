@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fleet in numbers, for metrics. Few of them, however large it is."""
+"""Figures of the fleet for metrics. Their number is limited, however large the fleet is."""
 
 import heapq
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ GPU_SHARE_PERMILLE = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """`quotas`: per tenant (used, limit) of each resource, of the tenants that are closest to a limit."""
+    """`quotas`: (used, limit) of each resource, for the tenants that are closest to a limit."""
 
     hosts: dict[str, int]
     hosts_silent: int
@@ -44,7 +44,7 @@ class Figures:
 
 
 def figures(session: Session) -> Figures:
-    """Asks nobody's permission: the API shows it to whoever may read its metrics."""
+    """Returns the figures. There is no permission check: the API shows them to everybody who may read its metrics."""
     quotas = list(_quotas(session))
     shown = heapq.nlargest(TENANTS_MAX, quotas, key=lambda each: (_fullest(each[1]), each[0]))
     oldest, silent, unknown = _heartbeats(session)
@@ -101,7 +101,7 @@ def _slices(session: Session) -> dict[str, int]:
 
 
 def _slices_without_gpu(session: Session) -> int:
-    """Claims of cards that were taken out, are broken, or are in another host. A fenced host lost them with it."""
+    """Returns the number of claims whose card is missing from its host. A fenced host's claims are not counted."""
     statement = (
         select(func.count())
         .select_from(models.Slice)
@@ -114,7 +114,8 @@ def _slices_without_gpu(session: Session) -> int:
 def _heartbeats(session: Session) -> tuple[datetime | None, int, int]:
     enrolled = (models.Host.enrolled_at.is_not(None), models.Host.fenced_at.is_(None))
     silent = case((HostReport.reported_at <= now(session) - ONLINE, 1), (HostReport.reported_at.is_(None), 1), else_=0)
-    # Of who has just enrolled unknown slices are only supposed; should it not report, it is silent.
+    # The unknown slices of a host that has just enrolled are an assumption. If such a host does not report, it is
+    # silent.
     unknown = case((and_(HostReport.unknown_slices > 0, HostReport.reported_at.is_not(None)), 1), else_=0)
     row = session.execute(
         select(
@@ -147,7 +148,7 @@ def _quotas(session: Session) -> Iterator[tuple[str, dict[str, tuple[int, int]]]
 
 
 def _unbooked_s(session: Session) -> dict[str, float]:
-    # Hosts say what they like: the sum need not fit an integer of SQLite's.
+    # Reported values are not trusted: their sum may overflow an integer in SQLite.
     rows = select(Unbooked.reason, func.sum(cast(Unbooked.run_ns, Float))).group_by(Unbooked.reason)
     return {reason: float(run_ns) / 1e9 for reason, run_ns in session.execute(rows)}
 

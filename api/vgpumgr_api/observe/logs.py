@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log, on standard error: lines for people, or JSON objects, one a line.
+"""The log on standard error: lines for people, or one JSON object per line.
 
-Each line that is written for a request has its request id and who asks, whoever writes it; see `REQUEST`.
+Each line written for a request contains its request id and its caller, whichever code writes it; see `REQUEST`.
 """
 
 import json
@@ -23,17 +23,17 @@ REQUEST: ContextVar[MutableMapping[str, Any] | None] = ContextVar("request", def
 
 
 def install(*, as_json: bool) -> None:
-    """Writes what this process logs, from INFO on, to standard error."""
+    """Writes the log messages of this process, from INFO on, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if as_json else Lines(timed=not read_by_journal(sys.stderr)))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    # Their lines at this level say the same as ours, or that somebody looked which step the tables are at.
+    # At this level their messages repeat ours, or say that the migration step was read.
     for chatty in ("uvicorn.error", "alembic.runtime.migration"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 def read_by_journal(stream: TextIO) -> bool:
-    """Whether it is the stream that JOURNAL_STREAM names: systemd.exec(5). One that was led elsewhere is not."""
+    """Whether the stream is the one that JOURNAL_STREAM names, see systemd.exec(5). A redirected stream is not."""
     try:
         found = os.fstat(stream.fileno())
     except OSError:
@@ -42,7 +42,7 @@ def read_by_journal(stream: TextIO) -> bool:
 
 
 class Lines(logging.Formatter):
-    """Level, logger, message; before them the time, in UTC, if `timed`: journald adds its own."""
+    """Formats level, logger and message. `timed`: with the UTC time before them; journald adds its own time."""
 
     def __init__(self, *, timed: bool) -> None:
         said = "%(levelname)s %(name)s: %(message)s"
@@ -56,8 +56,10 @@ class Lines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """Members: `time`, `level`, `logger`, `message`, `request_id` and `actor` where there is a request, the record's
-    own, `exception` where there is one.
+    """Formats a record as one JSON object per line.
+
+    Its members are `time`, `level`, `logger`, `message`; `request_id` and `actor` during a request; the record's own
+    fields; `exception` if there is one.
     """
 
     def format(self, record: logging.LogRecord) -> str:

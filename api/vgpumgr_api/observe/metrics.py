@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Prometheus is told. One process serves, so its numbers are its own; replicas are scraped each.
+"""The metrics for Prometheus. One process serves, so the numbers are its own; each replica is scraped.
 
-docs/operations.md lists every metric; a test compares.
+docs/operations.md lists every metric; a test compares the two.
 """
 
 import re
@@ -40,7 +40,7 @@ _VERBS = frozenset({"select", "insert", "update", "delete"})
 
 
 class Metrics:
-    """Belongs to one application. `watchers`: per kind how many clients wait for news now."""
+    """Belongs to one application. `watchers`: for each kind, the current number of clients that wait for news."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Metrics:
             self._claims.labels(by, _result(exchange), exchange.code).inc(exchange.asked)
 
     def text(self) -> bytes:
-        """All of it in Prometheus' format. Blocks on the database."""
+        """Returns all metrics in Prometheus' format. Blocks on the database."""
         return generate_latest(self.registry)
 
     def _statement(self, statement: str, seconds: float, error: BaseException | None) -> None:
@@ -111,7 +111,7 @@ def _result(exchange: Exchange) -> str:
 
 
 class _Process(Collector):
-    """What this process has at the moment of a scrape."""
+    """Metrics of this process at the time of a scrape."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class _Process(Collector):
 
 
 class _Fleet(Collector):
-    """What the database says of the fleet; the same from every replica."""
+    """Metrics of the fleet from the database; the same from every replica."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last guard of the log: whatever looks like a secret is taken out of every line.
+"""Removes everything that looks like a secret from every line of the log.
 
-Nothing should have put one there. But exceptions quote, and people put tokens where paths belong.
+No code should log secrets. But exceptions quote values, and people put tokens where paths belong.
 """
 
 import re
@@ -10,7 +10,7 @@ from urllib.parse import unquote
 HIDDEN = "(hidden)"
 
 _KINDS = re.compile(
-    r"vgpu_[A-Za-z0-9_-]{20,}"  # ours
+    r"vgpu_[A-Za-z0-9_-]{20,}"  # our tokens
     r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"  # JSON web tokens
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|(?i:\bbearer\s+)[!-~]{8,}"
@@ -21,7 +21,7 @@ _KINDS = re.compile(
 
 
 def hide(text: str) -> str:
-    """Returns `text` without secrets; also of those that are percent-encoded, as in a path."""
+    """Returns `text` without secrets. Percent-encoded secrets, for example in a path, are found, too."""
     hidden = _KINDS.sub(HIDDEN, text)
     if "%" in hidden and _KINDS.search(unquote(hidden)):
         return HIDDEN

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches the statements that go to the database: how many, how long, and which took too long.
+"""Observes the statements sent to the database: their number, their duration, and which were slow.
 
-Statements are told without their parameters, which may be anybody's.
+Statements are reported without their parameters, which may contain secrets or data of tenants.
 """
 
 import logging
@@ -23,7 +23,7 @@ Done = Callable[[str, float, BaseException | None], None]
 
 
 def watch(engine: Engine, done: Done) -> None:
-    """Has `done` called, in the thread that ran the statement."""
+    """Calls `done` after each statement, in the thread that ran it."""
 
     @event.listens_for(engine, "before_cursor_execute")
     def before(_connection: Any, _cursor: Any, _statement: Any, _parameters: Any, context: Any, _many: bool) -> None:
@@ -41,7 +41,7 @@ def watch(engine: Engine, done: Done) -> None:
 
 
 def slow_log(threshold_ms: int) -> Done:
-    """Returns what logs each statement that took at least so long."""
+    """Returns an observer that logs each statement that took at least `threshold_ms`."""
 
     def done(statement: str, seconds: float, _error: BaseException | None) -> None:
         duration_ms = round(seconds * 1000)

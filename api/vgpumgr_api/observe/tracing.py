@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces of requests and of the statements they make, for a collector that speaks OTLP. Needs vgpumgr[otel].
+"""Traces of requests and their statements, for a collector that speaks OTLP. Needs vgpumgr[otel].
 
-Names of attributes are those of OpenTelemetry's conventions for HTTP and databases. Statements are told without their
-parameters. Nothing is global: a process that is not told to trace does not.
+The names of attributes are those of OpenTelemetry's conventions for HTTP and databases. Statements are reported without
+their parameters. Nothing is global: only a process that is configured to trace does so.
 """
 
 import time
@@ -23,11 +23,11 @@ SERVICE = "vgpumgr-api"
 
 
 class TracingError(Exception):
-    """Traces cannot be made; the message is one line that says what to install."""
+    """Traces cannot be made. The message is one line that says what to install."""
 
 
 def exporting(endpoint: str) -> "TracerProvider":
-    """Returns what sends spans to a collector, as in ``http://127.0.0.1:4318/v1/traces``, from a thread of its own."""
+    """Returns a provider that sends spans, in a thread, to a collector like ``http://127.0.0.1:4318/v1/traces``."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -53,7 +53,7 @@ class Tracing:
 
     @contextmanager
     def request(self, headers: Mapping[str, str]) -> "Iterator[Span]":
-        """Around a request; part of its client's trace if it says so. `answered` completes the span."""
+        """The context of a request, in its client's trace if the headers name one. `answered` completes the span."""
         from opentelemetry.trace import SpanKind
 
         caller = self._propagator.extract(dict(headers))
@@ -62,7 +62,7 @@ class Tracing:
 
     @staticmethod
     def answered(span: "Span", exchange: Exchange, request_id: str) -> None:
-        """Says what the request was and what became of it."""
+        """Adds the request and its outcome to the span."""
         from opentelemetry.trace import StatusCode
 
         span.update_name(f"{exchange.method} {exchange.route}")
