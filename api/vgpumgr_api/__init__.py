@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The REST service: tenants, quotas, placement, claims, and what hosts shall have.
+"""The REST service: tenants, quotas, placement, claims, and the desired state of hosts.
 
-A request comes in through `edge`; its route in `routes` calls one function of a domain in one transaction, and `db`
-stores. The domains: `tenancy`, `placement`, `claims`, `fleet`, `operations`, `usage`, `events`, `auth` and
-`installation`; `resources` is what they share. A domain's functions take a session, an actor (`actors`: who asks, and
-what they may reach) and wire models, and each checks who may call it. `Database.run` gives the session, and repeats the
-whole function when the database asks for it, so none has effects outside the database. `background` is what the API
-does without being asked. Import rules (pyproject.toml) hold which package may use which.
+A request enters through `edge`. Its route in `routes` calls one function of a domain in one transaction; `db` stores
+the result. The domains are `tenancy`, `placement`, `claims`, `fleet`, `operations`, `usage`, `events`, `auth` and
+`installation`; they share `resources`. A domain's functions take a session, an actor (see `actors`) and wire models.
+Each function checks whether the actor may call it. `Database.run` supplies the session and repeats the whole function
+when the database asks for a retry, so no such function has effects outside the database. `background` is the work that
+the API does without a request. The import rules in pyproject.toml say which package may use which.
 """

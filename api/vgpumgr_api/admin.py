@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done at the API's own machine: making a database, bringing it up to date, backups and their restoring."""
+"""Commands for the API's own machine: create a database, migrate it, back it up and restore it."""
 
 import os
 from pathlib import Path
@@ -25,11 +25,11 @@ ACTOR = local_operator("operator:local", TokenRole.ADMIN)
 
 
 class AdminError(Exception):
-    """A command cannot be carried out; the message is one line that says what to do."""
+    """A command cannot be carried out. The message is one line that says what to do."""
 
 
 def initialise(config: Config) -> TokenCreated:
-    """Makes tables, the first row and the first operator's token. Refuses a database that has been in use."""
+    """Creates the tables, the first row and the first operator's token. Refuses a database that has been in use."""
     file = database_file(config)
     if file is not None:
         _create(file)
@@ -49,9 +49,9 @@ def initialise(config: Config) -> TokenCreated:
 
 
 def migrate(config: Config) -> str:
-    """Brings the tables up to date; API processes of the older version do nothing from then on. Returns what was done.
+    """Migrates the tables and returns what was done. API processes of the older version then refuse all requests.
 
-    Of several that run at once one does so, and the others return when it has.
+    If several processes migrate at once, one does the work and the others return when it has finished.
     """
     database = _opened(config)
     done = "nothing to do: the tables are up to date"
@@ -72,7 +72,7 @@ def migrate(config: Config) -> str:
 
 
 def checked(config: Config) -> Database:
-    """Returns the database if its tables are this program's; the caller closes it."""
+    """Returns the database if its tables match this program. The caller closes it."""
     database = _opened(config)
     try:
         database.require_own_processes()
@@ -89,19 +89,19 @@ def checked(config: Config) -> Database:
 
 
 def create_token(database: Database, request: TokenCreate) -> TokenCreated:
-    """Makes a credential without having one: whoever may read the database could do so anyway."""
+    """Creates a credential without asking for one: anyone who can read the database file could do this anyway."""
     return database.run(lambda session: tokens.create_token(session, ACTOR, request))
 
 
 def new_epoch(database: Database) -> UUID:
-    """Declares the database restored."""
+    """Declares the database restored, with a new epoch."""
     return database.run(lambda session: installation.new_epoch(session, ACTOR))
 
 
 def backup(database: Database, file: Path | None, *, directory: Path | None, keep: int) -> tuple[Path, Header, bool]:
-    """Writes a backup to a new `file`, or under a name of its own to `directory`, where the last `keep` stay.
+    """Writes a backup to a new `file`, or under a generated name to `directory`, which keeps the last `keep` backups.
 
-    Returns also whether the audit has an entry of it, which a database that can only be read cannot take.
+    Also returns whether the backup was entered in the audit, which is impossible in a read-only database.
     """
     if directory is not None:
         path, header = make.make_in(database, directory, keep=keep)
@@ -120,12 +120,12 @@ def backup(database: Database, file: Path | None, *, directory: Path | None, kee
 
 
 def check_backup(file: Path) -> Header:
-    """Returns what a backup says of itself if it could be restored."""
+    """Returns the header of a backup that can be restored."""
     return restoring.check(file)
 
 
 def restore(config: Config, file: Path, *, force: bool) -> tuple[Header, UUID]:
-    """Fills the database from a backup; makes an SQLite file if there is none. Returns its header and the new epoch."""
+    """Restores a backup, creating an SQLite file if there is none. Returns the backup's header and the new epoch."""
     restoring.check(file)
     place = database_file(config)
     if place is not None:
@@ -141,7 +141,7 @@ def restore(config: Config, file: Path, *, force: bool) -> tuple[Header, UUID]:
 
 
 def database_file(config: Config) -> Path | None:
-    """Returns the SQLite file, or None if the database is a server's."""
+    """Returns the SQLite file, or None for a database server."""
     url = make_url(config.database)
     if url.get_backend_name() != "sqlite":
         return None
@@ -149,7 +149,7 @@ def database_file(config: Config) -> Path | None:
 
 
 def unreachable(config: Config, error: DBAPIError) -> AdminError:
-    """Returns what to tell of a driver's error: its first line, and which file it is about."""
+    """Returns the error to report for a driver's error: its first line, and the SQLite file concerned."""
     file = database_file(config)
     about = "" if file is None else f" {file}"
     return AdminError(f"the database{about} cannot be used: {first_line(error)}")
@@ -157,14 +157,14 @@ def unreachable(config: Config, error: DBAPIError) -> AdminError:
 
 def _opened(config: Config) -> Database:
     file = database_file(config)
-    # SQLite would make an empty one.
+    # SQLite would create an empty file.
     if file is not None and not file.exists():
         raise AdminError(f"there is no database {file}; run: vgpumgr-api init")
     return Database(config.database)
 
 
 def _create(file: Path) -> None:
-    """Claims hold the hashes of credentials and who uses what: nobody else's to read."""
+    """Creates a file that only its owner can read, because it contains hashes of credentials and the use of tenants."""
     try:
         if not file.parent.is_dir():
             raise AdminError(f"{file.parent}: no such directory; make it, its owner being the user of the API")

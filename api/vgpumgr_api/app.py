@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the application together: routes, problems, envelope. Nothing global; a process may have several."""
+"""Builds the application: routes, problems, envelope. Nothing is global, so a process may have several applications."""
 
 import sys
 from functools import partial
@@ -40,7 +40,7 @@ from vgpumgr_api.routes import ROUTERS
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-# Its own would come on top of ours, and begins to send once the environment names a collector.
+# FastAPI's own telemetry would duplicate ours, and would start sending once the environment names a collector.
 NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False}
 
 
@@ -58,10 +58,11 @@ def create_app(
     body_s: float = ConnectionSettings().body_s,
     connections: Connections | None = None,
 ) -> FastAPI:
-    """The caller keeps `database` and `traces` and closes them after the application's last request.
+    """Returns the application. The caller owns `database` and `traces` and closes them after the last request.
 
-    `limits`, `failed_logins` and `turns` None: there are no limits for one tenant, token or address. `bodies`: counts
-    what is held of them. `body_s`: how long one may take. `connections`: those of the server, for the metrics.
+    `limits`, `failed_logins` and `turns`: if None, there are no limits per tenant, token or address. `bodies` counts
+    the bytes of request bodies held in memory. `body_s`: how long a body may take to arrive. `connections`: the
+    server's connections, for the metrics.
     """
     app = FastAPI(
         title=document.TITLE,
@@ -91,11 +92,11 @@ def create_app(
         "operations": lambda: app.state.operations_watch.waiting,
         "events": lambda: len(app.state.feed),
     }
-    # Not `or`: nobody is connected yet, and what has a length of 0 counts as nothing.
+    # Not `or`: `Connections` has a length, which is 0 before the first connection, and would then be false.
     counted = Connections(total=0, per_address=0) if connections is None else connections
     app.state.metrics = Metrics(database, watchers, counted, app.state.turns)
     problems.install(app)
-    # Flat, not included: one list of routes is what matching, 405 and the role matrix look at.
+    # The routes are added flat, not by include_router: matching, 405 and the role matrix read one list of routes.
     for router in ROUTERS:
         app.router.routes.extend(router.routes)
     document.install(app)
@@ -112,7 +113,7 @@ def create_app(
 
 
 def _operations(database: Database, lifecycle: Lifecycle) -> Generations:
-    """Where the operations are that are under way, after a step of each that is due, or of some if the API stops."""
+    """Returns the running operations after one step of each that is due, or of some of them if the API is stopping."""
     advance = partial(operating.advance_next, due_by=database.run(now, read_only=True))
     while not lifecycle.stopping and database.run(advance):
         pass

@@ -22,27 +22,32 @@ DEFAULT_DATABASE = "sqlite:////var/lib/vgpumgr/api/vgpumgr.db"
 
 
 class ConfigError(Exception):
-    """The file cannot be used; the message is one line that names the setting."""
+    """The file cannot be used. The message is one line that names the setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """`listen_host` beyond loopback needs `tls_certificate` and `tls_key` (PEM files). `database`: a SQLAlchemy URL.
+    """The settings. `listen_host` beyond loopback needs `tls_certificate` and `tls_key` (PEM files).
 
-    `stop_delay_s`: how long a process that ends still takes requests, so that those who ask for its readiness send no
-    more. `log_format`: ``text`` or ``json``. `slow_statement_ms`: which statements are logged; 0: none.
+    `database`: a SQLAlchemy URL. `stop_delay_s`: how long a process that is stopping still takes requests, so that load
+    balancers that poll its readiness stop sending them. `log_format`: ``text`` or ``json``. `slow_statement_ms`:
+    statements that take longer are logged; 0: none.
 
-    `metrics_host`: where Prometheus asks, as `listen_host`; None: nowhere. `metrics_token_file`: has what it must show.
-    `otlp_endpoint`: where traces go; None: nowhere.
+    `metrics_host`: where metrics are served, like `listen_host`; None: nowhere. `metrics_token_file` contains the token
+    that Prometheus must show. `otlp_endpoint`: where traces are sent; None: nowhere.
 
-    `oidc`: who vouches for people; if nobody does there are only our own tokens. `agent_ca_certificate` and
-    `agent_ca_key` (PEM files): the authority that gives agents certificates, which need TLS; without it they have
-    tokens. `events_kept_s` and `events_kept`: how long events are kept at most, and how many; `usage_kept_days`: how
-    long the ledger, 0: for ever. `*_requests_per_s`: how often one token, and one tenant, may ask this replica,
-    `tenant_requests_at_once` how many of one tenant's it works at, `token_requests_waiting` how many of one token may
-    wait for their turn, `failed_logins_per_s` how often one address may come with credentials that do not count; 0: no
-    limit. `deadlines`: when the API says that something does not get on.
-    `connections`: how many there may be, and how long a client may take.
+    `oidc`: the issuers that authenticate people; without one, only our own tokens are accepted. `agent_ca_certificate`
+    and `agent_ca_key` (PEM files): the authority that issues certificates to agents, which needs TLS; without it agents
+    have tokens. `events_kept_s` and `events_kept`: the maximum age and number of events kept. `usage_kept_days`: how
+    long the ledger is kept, 0: for ever.
+
+    These limits apply to this replica; 0 means no limit. `*_requests_per_s`: the request rate of one token and of one
+    tenant. `tenant_requests_at_once`: how many requests of one tenant run at once. `token_requests_waiting`: how many
+    requests of one token may wait for their turn. `failed_logins_per_s`: the rate of invalid credentials from one
+    address.
+
+    `deadlines`: when the API reports that something makes no progress. `connections`: how many connections there may
+    be, and how long a client may take.
     """
 
     database: str = DEFAULT_DATABASE
@@ -75,7 +80,7 @@ class Config:
 
 
 def load(path: Path) -> Config:
-    """Reads `path`. A member that we do not know is an error: it may be a misspelt one."""
+    """Reads `path`. An unknown member is an error, because it may be misspelt."""
     try:
         with path.open("rb") as file:
             table = tomllib.load(file)

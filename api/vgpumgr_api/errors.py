@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a service says no. The routes turn it into a problem document."""
+"""How a service refuses a request. The routes convert a refusal to a problem document."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from vgpumgr.wire.problem import STATUS, Code, Reason
 
 
 class Refusal(Exception):  # noqa: N818  # it is an answer, not a fault
-    """A request was refused and nothing was stored: it rolls its transaction back.
+    """A request was refused and nothing was stored: raising this rolls the transaction back.
 
-    `detail` is one line that says what to do about it. `retry_after_s`: when it may be worth another try. `by`:
-    the Actor that it is told, where that is known to nobody else, for the audit.
+    `detail` is one line that says what to do. `retry_after_s`: when a retry may succeed. `by`: the refused Actor, for
+    the audit, where the caller does not know it.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class Refusal(Exception):  # noqa: N818  # it is an answer, not a fault
 
     @property
     def status(self) -> int:
-        """The HTTP status that belongs to the code."""
+        """The HTTP status of the code."""
         return STATUS[self.code]
 
 
 class ReservedRefusal(Refusal):
-    """Reservations are in the way, and nothing else. They may have expired."""
+    """Only reservations prevented the request. They may have expired."""

@@ -37,12 +37,12 @@ a host are void: vgpumgr host reenroll HOST.
 
 
 def run(arguments: list[str] | None = None) -> None:
-    """Carries out one command and ends the process."""
+    """Runs one command and ends the process."""
     sys.exit(main(sys.argv[1:] if arguments is None else arguments))
 
 
 def main(arguments: list[str]) -> int:
-    """Carries out one command and returns the exit status."""
+    """Runs one command and returns the exit status."""
     from vgpumgr_api.edge.transport.listen import ListenError
 
     chosen = _parser().parse_args(arguments)
@@ -159,7 +159,7 @@ def _token(config: Config, chosen: argparse.Namespace) -> TokenCreated:
 
 
 def _hand_over(path: Path | None, make: Callable[[], TokenCreated]) -> None:
-    """Prints the token, or where it is and its id, by which it is revoked."""
+    """Prints the token, or its file and its id, by which it can be revoked."""
     with _secret_to(path) as file:
         made = make()
         print(made.secret, file=file)
@@ -169,7 +169,7 @@ def _hand_over(path: Path | None, make: Callable[[], TokenCreated]) -> None:
 
 @contextlib.contextmanager
 def _secret_to(path: Path | None) -> Iterator[TextIO]:
-    """A new file for its owner's eyes, gone again if what should fill it fails; without a path standard output."""
+    """Opens a new file that only its owner can read, or standard output without a path. Removes the file on failure."""
     if path is None:
         yield sys.stdout
         return

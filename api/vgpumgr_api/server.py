@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server process: sockets, TLS, uvicorn, and an orderly end.
+"""The server process: sockets, TLS, uvicorn, and an orderly shutdown.
 
-On SIGTERM or SIGINT the process is not ready any more. After `stop_delay_s`: no new connections, clients that wait are
-let go, requests under way get `STOP_S` seconds, the database is closed, and `serve` returns. What then still hangs is
-abandoned after `ABANDON_S` more. A second signal ends the process at once; the database rolls back what was not
-committed. systemd hears READY=1 when the sockets take connections, and WATCHDOG=1 from the event loop.
+After SIGTERM or SIGINT the process reports that it is not ready. After `stop_delay_s` it accepts no new connections and
+ends the waits of clients. Running requests get `STOP_S` seconds. Then the database is closed and `serve` returns.
+Threads that still hang are abandoned after another `ABANDON_S`. A second signal ends the process at once; the database
+rolls back uncommitted transactions. The process sends READY=1 to systemd when the sockets accept connections, and
+WATCHDOG=1 from the event loop.
 """
 
 import asyncio
@@ -65,7 +66,7 @@ log = logging.getLogger("vgpumgr_api.server")
 
 
 def serve(config: Config) -> None:
-    """Returns after a signal. Raises ListenError when it cannot or will not listen as configured."""
+    """Serves until a signal. Raises ListenError if it cannot or may not listen as configured."""
     ca = _agent_ca(config)
     context = tls_context(config)
     metrics_token = endpoint.read_token(config.metrics_token_file)
@@ -171,16 +172,16 @@ def _oidc(config: Config) -> Oidc | None:
 
 
 def tls_context(config: Config) -> ssl.SSLContext | None:
-    """None if no TLS is configured. Raises ListenError for files that cannot be used."""
+    """Returns the TLS context, None if no TLS is configured. Raises ListenError for files that cannot be used."""
     if config.tls_certificate is None or config.tls_key is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # No agent resumes a session: to make what one is resumed with takes a sixth of each handshake.
+    # No agent resumes a session, and creating session tickets takes a sixth of each handshake.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     try:
-        # A key with a passphrase must not make a service wait at a terminal.
+        # A key with a passphrase must not make the service wait for input at a terminal.
         context.load_cert_chain(config.tls_certificate, config.tls_key, password=lambda: "")
     except (OSError, ValueError) as error:
         why = getattr(error, "reason", None) or getattr(error, "strerror", None) or "unusable"
@@ -191,7 +192,7 @@ def tls_context(config: Config) -> ssl.SSLContext | None:
 
 
 def _ask_for_certificates(context: ssl.SSLContext, ca_file: Path) -> None:
-    """Of agents; people have none. Whether one has expired is said in a problem document rather than by TLS."""
+    """Asks clients for an optional certificate, which agents have. Expiry is reported as a problem, not by TLS."""
     try:
         context.load_verify_locations(ca_file)
     except (OSError, ssl.SSLError) as error:
@@ -201,7 +202,7 @@ def _ask_for_certificates(context: ssl.SSLContext, ca_file: Path) -> None:
 
 
 class Server(protocol.Server):
-    """Adds what systemd wants to know, lets all who wait go when it stops, and survives its own end."""
+    """Adds systemd notifications, ends all waits on shutdown, and does not end the process by a signal."""
 
     def __init__(
         self,
@@ -243,7 +244,7 @@ class Server(protocol.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """uvicorn's own raises the signal again at the end, before the database is closed."""
+        """Replaces uvicorn's version, which raises the signal again at the end, before the database is closed."""
         before = {each: signal.signal(each, self._signalled) for each in SIGNALS}
         try:
             yield
@@ -260,7 +261,7 @@ class Server(protocol.Server):
 
 
 def _abandon_after(seconds: float) -> None:
-    """Ends a process whose threads do not: a thread that waits for a dead database cannot be told to stop."""
+    """Ends the process if its threads do not: a thread that waits for a dead database cannot be stopped."""
 
     def abandon() -> None:
         log.error("abandoned what was under way: it did not end within %d s", seconds)
@@ -273,7 +274,7 @@ def _abandon_after(seconds: float) -> None:
 
 
 def _watchdog_period_s(watchdog_usec: str) -> int:
-    """Whole seconds, as uvicorn counts them; a third of what systemd waits, so that one late sign is no death."""
+    """Returns whole seconds, as uvicorn needs: a third of systemd's timeout, so that one late signal does no harm."""
     return max(int(watchdog_usec) // 3_000_000, 1) if watchdog_usec.isdecimal() else 30
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every replica does without being asked: periodic jobs, and advancing operations (`operating`)."""
+"""Work that every replica does without a request: periodic jobs, and steps of operations (`operating`)."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API does by itself from time to time. Each job runs in every replica: one that meets another finds nothing.
+"""Periodic jobs of the API. Every replica runs each job; a job whose work another replica has done finds nothing to do.
 
-A job is a function of a session, one transaction each time, that says whether there is more to do. What one fails at is
-logged and tried again in its next turn.
+A job is a function that takes a session, runs in one transaction, and returns whether there is more to do. A failure is
+logged, and the job runs again at its next turn.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ log = logging.getLogger("vgpumgr_api.background.housekeeping")
 
 @dataclass(frozen=True)
 class Job:
-    """`work` returns True if there is more to do at once, else it is called again after about `period_s`."""
+    """`work` returns True if there is more to do at once; otherwise it is called again after about `period_s`."""
 
     name: str
     period_s: float
@@ -42,7 +42,7 @@ class Housekeeping:
         self._stopping = asyncio.Event()
 
     def start(self) -> None:
-        """Begins; the first turns are spread, so that replicas that start together do not work together."""
+        """Starts the jobs. Their first turns are spread, so that replicas that start together do not work together."""
         self._tasks = [asyncio.create_task(self._keep(job)) for job in self._jobs]
 
     async def stop(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every replica does by itself, and how often. Two that do it at the same time do it once."""
+"""The periodic jobs of every replica and their periods. If two replicas run a job at once, its work is done once."""
 
 from functools import partial
 
@@ -18,7 +18,7 @@ from vgpumgr_api.usage import books
 
 
 def jobs(config: Config) -> list[Job]:
-    """The jobs of `serve`."""
+    """Returns the jobs of `serve`."""
     limits = config.deadlines.model_copy(update={"lease_s": config.lease_s})
     return [
         Job("say that the API lives", liveness.BEAT_S, liveness.beat),

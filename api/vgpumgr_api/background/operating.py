@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gets operations on. Each kind is a few functions that look at the database; nothing is remembered in between.
+"""Advances operations. Each kind is a few functions that look at the database; no state is kept between steps.
 
-What an operation is about is locked first, then its row. Who comes second, a step or somebody who cancels, finds it
-done. Any number of replicas may take steps at once.
+The target of an operation is locked first, then the operation's row. If two steps, or a step and a cancellation, run at
+once, the second finds the operation done. Any number of replicas may take steps at once.
 """
 
 from datetime import datetime, timedelta
@@ -32,27 +32,27 @@ LOOK = timedelta(seconds=1)
 
 
 class Kind(Protocol):
-    """A kind of operation. All but `lock` are called with its target and its row locked."""
+    """A kind of operation. Except for `lock`, its methods are called with the target and the operation's row locked."""
 
     def lock(self, session: Session, target_id: UUID) -> None:
-        """Locks the target, if it still exists, with whatever is locked before operations."""
+        """Locks the target, if it still exists, and the other rows that precede operations in the lock order."""
 
     def look(self, session: Session, operation: Operation) -> Step:
-        """Returns how far things are. Changes nothing."""
+        """Returns the progress of the operation. Changes nothing."""
 
     def finish(
         self, session: Session, actor: Actor, operation: Operation, state: OperationState, *, undo: bool
     ) -> None:
-        """Leaves the target as it shall be after such an end. `undo`: as it was before the operation."""
+        """Sets the target's final state for this outcome. `undo`: restores its state before the operation."""
 
 
 KINDS: dict[str, Kind] = {drain.KIND: drain.Drain(), rehoming.KIND: rehoming.Rehome()}
 
 
 def advance(session: Session, operation_id: UUID, *, due_by: datetime | None = None) -> None:
-    """Looks how far an operation is, and ends it if it is done, or late. Nothing if it has ended.
+    """Looks at an operation's progress, and ends it if it is done or late. Does nothing if it has ended.
 
-    `due_by`: nor if somebody else has looked meanwhile, and it is not due by then any more.
+    `due_by`: also does nothing if another process has looked meanwhile and the operation is no longer due by then.
     """
     operation = session.get(Operation, operation_id)
     if operation is None or not _hold(session, operation) or (due_by is not None and operation.look_at > due_by):
@@ -68,16 +68,17 @@ def advance(session: Session, operation_id: UUID, *, due_by: datetime | None = N
 
 
 def look(session: Session, actor: Actor, operation_id: UUID) -> None:
-    """Lets somebody who asks about an operation see how far it is now. For who sees the cloud."""
+    """Updates the progress of an operation that a client asks about. For actors that see the whole cloud."""
     require_view(actor)
     advance(session, operation_id)
 
 
 def advance_next(session: Session, *, due_by: datetime | None = None) -> bool:
-    """Advances the operation that nobody has looked at for longest. A job of `housekeeping`: False if none is due.
+    """Advances the operation that was looked at longest ago. A job of `housekeeping`: returns False if none is due.
 
-    One at a time, because the targets of several would have to be locked in order. `due_by`: who calls this until
-    nothing is left to do says when that began; else what it did first is due again before it has done the last.
+    Each call advances one operation, because the targets of several would have to be locked in order. `due_by`: a
+    caller that repeats this until nothing is due passes the time at which it began. Otherwise the first operations
+    would be due again before the last were done.
     """
     due_by = due_by or now(session)
     due = session.scalar(
@@ -95,7 +96,7 @@ def advance_next(session: Session, *, due_by: datetime | None = None) -> bool:
 def cancel_operation(
     session: Session, actor: Actor, operation_id: UUID, request: OperationCancel, *, if_match: IfMatch = None
 ) -> wire.Operation:
-    """Ends an operation that is under way. Operators only."""
+    """Ends a running operation. For operators only."""
     require_operator(actor)
     operation = operations.named(session, operation_id)
     if not _hold(session, operation):
@@ -108,7 +109,7 @@ def cancel_operation(
 
 
 def _hold(session: Session, operation: Operation) -> bool:
-    """Locks what an operation is about and its row; returns whether it is still under way."""
+    """Locks an operation's target and its row. Returns whether the operation is still running."""
     KINDS[operation.kind].lock(session, operation.target_id)
     statement = select(Operation).where(Operation.id == operation.id).with_for_update()
     held = session.scalar(statement.execution_options(populate_existing=True))
@@ -116,7 +117,7 @@ def _hold(session: Session, operation: Operation) -> bool:
 
 
 def _is_late(session: Session, operation: Operation) -> bool:
-    """Not for time in which there was no API to notice that it is done."""
+    """Time in which no API process was running does not count, because no process could notice that it was done."""
     if operation.deadline_at is None or now(session) < operation.deadline_at:
         return False
     return alive_for(session) >= operation.deadline_at - operation.created_at

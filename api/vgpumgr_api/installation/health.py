@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this process can answer requests: the database answers and has the tables that this program knows."""
+"""Whether this process can serve: the database answers and has the tables that this program knows."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -11,7 +11,7 @@ from vgpumgr_api.errors import Refusal
 
 
 def check(session: Session) -> None:
-    """Raises Refusal: DATABASE_OUTDATED for other tables. `Database.run` raises DATABASE_BUSY if nothing answers."""
+    """Raises Refusal(DATABASE_OUTDATED) for other tables. `Database.run` raises DATABASE_BUSY if nothing answers."""
     found = schema.revision_at(session.connection())
     if found != schema.newest():
         raise Refusal(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The database as a whole: its first row, and what an operator declares after restoring a backup."""
+"""The database as a whole: its first row, and the declaration that it was restored."""
 
 from datetime import datetime
 from typing import Any
@@ -22,12 +22,12 @@ UNKNOWN_YET = 1
 
 
 def is_made(session: Session) -> bool:
-    """Whether this database has an epoch: the last thing that ``vgpumgr-api init`` gives it before a token."""
+    """Whether this database has an epoch, which ``vgpumgr-api init`` adds last, before a token."""
     return session.scalar(select(Installation.id)) is not None
 
 
 def ensure(session: Session) -> bool:
-    """Gives a new database its epoch; returns False if it has one."""
+    """Adds an epoch to a new database. Returns False if it has one."""
     if is_made(session):
         return False
     session.add(Installation(id=1, epoch=uuid4(), created_at=now(session)))
@@ -36,17 +36,18 @@ def ensure(session: Session) -> bool:
 
 
 def new_epoch(session: Session, actor: Actor, *, detail: dict[str, Any] | None = None) -> UUID:
-    """Declares that this database was restored: no host obeys its tombstones until an operator confirms that host.
+    """Declares that this database was restored, and returns the new epoch. For operators only.
 
-    Nor does a host take claims before it has reported, by a confirmed document of the new epoch, what it has: some of
-    that the database may not know. Returns the new epoch. Operators only.
+    No host obeys the database's tombstones until an operator has confirmed that host. A host also takes no claims
+    until, with a confirmed document of the new epoch, it has reported its slices, because the database may not know
+    some of them.
     """
     require_operator(actor)
     installation = session.scalars(select(Installation).with_for_update()).one()
     installation.epoch = uuid4()
-    # Reports come before or after: they lock their row first and their host last.
+    # Reports come before or after, because they lock their row first and their host last.
     session.execute(select(HostReport.host_id).order_by(HostReport.host_id).with_for_update()).all()
-    # Without a boot_id no sign of life passes for a report that was taken in.
+    # Without a boot_id, no heartbeat can name a report that was processed.
     change(session, update(HostReport).values(unknown_slices=UNKNOWN_YET, boot_id=None))
     session.execute(select(Host.id).order_by(Host.id).with_for_update()).all()
     change(
@@ -61,9 +62,9 @@ def new_epoch(session: Session, actor: Actor, *, detail: dict[str, Any] | None =
 
 
 def restored(session: Session, actor: Actor, *, made_at: datetime, detail: dict[str, Any]) -> UUID:
-    """As `new_epoch`, of a database that was just filled from a backup of `made_at`. `detail`: what else of the run.
+    """Like `new_epoch`, for a database just restored from a backup of `made_at`. `detail`: further details.
 
-    Tokens for enrolment are void, since each is good for one use and may have been used after the backup.
+    Enrolment tokens become void, because each may be used only once and may have been used after the backup.
     """
     for host in session.scalars(select(Host).where(Host.enroll_hash.is_not(None)).order_by(Host.id)):
         credentials.revoke_enrolment(session, host)
@@ -73,12 +74,12 @@ def restored(session: Session, actor: Actor, *, made_at: datetime, detail: dict[
 
 
 def backed_up(session: Session, actor: Actor, file: str, detail: dict[str, Any]) -> None:
-    """Notes that a backup was made."""
+    """Records in the audit that a backup was made."""
     _note(session, actor, "database.backed_up", printable(file)[:128], detail)
 
 
 def migrated(connection: Connection, actor: Actor, *, at: datetime, before: str, step: str) -> None:
-    """Notes in the caller's transaction that the tables were brought from one step to another."""
+    """Records in the caller's transaction that the tables were migrated from one step to another."""
     with Session(connection, join_transaction_mode="rollback_only", expire_on_commit=False) as session:
         session.info["now"] = at
         _note(session, actor, "database.migrated", step, {"before": before})
@@ -86,5 +87,5 @@ def migrated(connection: Connection, actor: Actor, *, at: datetime, before: str,
 
 
 def _note(session: Session, actor: Actor, what: str, subject: object, detail: dict[str, Any]) -> None:
-    """For the audit alone: who watches events sees a new epoch, and nothing else changes for it."""
+    """Writes to the audit only: watchers of events see a new epoch, and need no other event."""
     audit.write(session, actor, what, subject, tenant=None, generation=None, detail=detail)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Since when the API has been alive, whichever replica it was.
+"""Since when the API has been alive, regardless of which replica it was.
 
-What did not come in time is held against nobody for the time in which there was nobody to tell: a deadline passes
-only after the API has been alive, without a gap, for as long as that deadline is.
+Deadlines do not count time in which no replica could have received a report: a deadline passes only after the API has
+been alive without a gap for the length of that deadline.
 """
 
 from datetime import timedelta
@@ -19,12 +19,12 @@ GAP = timedelta(seconds=60)
 
 
 def beat(session: Session) -> bool:
-    """Notes that a replica is alive. A job of `housekeeping`, to be done every `BEAT_S`: there is never more to do."""
+    """Records that a replica is alive. A job of `housekeeping`, for every `BEAT_S`; always returns False."""
     row = session.scalar(select(Liveness).where(Liveness.id == 1).with_for_update())
     if row is None:
         insert_unless_there(session, Liveness, {"id": 1, "since": now(session), "at": now(session)}, outdated=false())
         return False
-    # Ahead of now: the clock was, and has been put right.
+    # The recorded time is ahead of now if the clock was ahead and has been corrected.
     if abs(now(session) - row.at) > GAP:
         row.since = row.at = now(session)
     row.at = max(row.at, now(session))
@@ -32,7 +32,7 @@ def beat(session: Session) -> bool:
 
 
 def alive_for(session: Session) -> timedelta:
-    """Returns for how long some replica has been alive; nothing before the first beat and after a gap."""
+    """Returns for how long some replica has been alive; zero before the first beat and after a gap."""
     row = session.get(Liveness, 1)
     if row is None or abs(now(session) - row.at) > GAP:
         return timedelta(0)
@@ -40,7 +40,9 @@ def alive_for(session: Session) -> timedelta:
 
 
 def is_doubtful(session: Session, leap: timedelta, *, allowed: timedelta, after: timedelta) -> bool:
-    """Whether time may not have passed but a clock have leapt: a leap beyond `allowed` is believed when the API has
-    been alive for `after` since. Where no API has ever served it is believed at once.
+    """Whether a leap of time may be a change of a clock, not time that has passed.
+
+    A leap beyond `allowed` is accepted once the API has been alive for `after` since. If no API has ever served the
+    database, it is accepted at once.
     """
     return leap > allowed and session.get(Liveness, 1) is not None and alive_for(session) < after

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations: work that takes longer than a request, kept in the database so that it outlives every process.
+"""Operations: work that takes longer than a request, stored in the database so that it outlives every process.
 
-An operation has no process of its own. Its kind (see `operating`) says, whenever it is asked, how far things are and
-whether they are done; any replica asks, again and again, so that one that dies in between is not missed. Whatever
-belongs together, the end of an operation and what it leaves behind, is one transaction.
+An operation has no process. Its kind (see `operating`) determines its progress, and whether it is done, whenever it is
+asked. All replicas ask repeatedly, so an operation does not depend on any one of them. The end of an operation and its
+results are written in one transaction.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,9 +35,9 @@ BATCH = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """How far an operation is: `left` of `total` are to do, the first of which are described in `waiting_for`.
+    """The progress of an operation: `left` of `total` are to do, the first of which are described in `waiting_for`.
 
-    At its end `result` or `error`, and `left` then says what remained.
+    At the end there is a `result` or an `error`, and `left` is what remained undone.
     """
 
     left: int
@@ -57,7 +57,7 @@ def begin(
     notes: Mapping[str, Any],
     deadline_s: int | None,
 ) -> Operation:
-    """Writes a new operation down. The caller holds what it is about; of each kind one may run there."""
+    """Adds a running operation. The caller has locked the target, on which one operation of each kind may run."""
     deadline_at = None if deadline_s is None else now(session) + timedelta(seconds=deadline_s)
     operation = Operation(
         id=uuid4(),
@@ -81,7 +81,7 @@ def begin(
 
 
 def note(session: Session, actor: Actor, operation: Operation, step: Step) -> None:
-    """Writes down how far a running operation is, and its end. The caller holds it."""
+    """Stores the progress of a running operation, or its end. The caller has locked the operation."""
     progress = {
         "total": max(operation.progress["total"], step.left),
         "left": step.left,
@@ -100,7 +100,7 @@ def note(session: Session, actor: Actor, operation: Operation, step: Step) -> No
 
 
 def end(session: Session, actor: Actor, operation: Operation, state: OperationState) -> None:
-    """Ends a running operation. The caller holds it."""
+    """Ends a running operation. The caller has locked it."""
     operation.state = state.value
     operation.done_at = now(session)
     operation.expires_at = now(session) + KEPT
@@ -120,7 +120,7 @@ def list_operations(
     target: str | None = None,
     state: OperationState | None = None,
 ) -> Page[wire.Operation]:
-    """Returns operations, by id. For who sees the cloud."""
+    """Returns operations, by id. For actors that see the whole cloud."""
     require_view(actor)
     wanted = {Operation.kind: kind, Operation.target: target, Operation.state: state.value if state else None}
     statement = select(Operation).where(*(column == value for column, value in wanted.items() if value is not None))
@@ -129,7 +129,7 @@ def list_operations(
 
 
 def get_operation(session: Session, actor: Actor, operation_id: UUID) -> wire.Operation:
-    """Returns one operation as it was last noted. For who sees the cloud."""
+    """Returns one operation with its last stored progress. For actors that see the whole cloud."""
     require_view(actor)
     return answer(named(session, operation_id))
 
@@ -143,18 +143,18 @@ def named(session: Session, operation_id: UUID) -> Operation:
 
 
 def running(session: Session) -> list[UUID]:
-    """Returns which operations are under way. Nothing of it leaves the API: who waits is checked before and after."""
+    """Returns the running operations, for use within the API: a waiting client is checked before and after."""
     return list(session.scalars(select(Operation.id).where(Operation.done_at.is_(None))))
 
 
 def forget(session: Session) -> bool:
-    """Deletes operations that were done long ago. A job of `housekeeping`: returns whether there may be more."""
+    """Deletes operations that ended long ago. A job of `housekeeping`: returns whether there may be more."""
     old = select(Operation.id).where(Operation.expires_at <= now(session)).limit(BATCH).scalar_subquery()
     return change(session, delete(Operation).where(Operation.id.in_(old))) == BATCH
 
 
 def answer(row: Operation) -> wire.Operation:
-    """Returns an operation as clients see it. A cancelled one waits for nothing."""
+    """Returns an operation as clients see it. A cancelled operation waits for nothing."""
     progress = wire.Progress.model_validate(row.progress)
     if row.state == OperationState.CANCELLED.value:
         progress = progress.model_copy(update={"waiting_for": []})
