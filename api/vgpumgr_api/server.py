@@ -51,14 +51,14 @@ from vgpumgr_api.limits.turns import Turns
 from vgpumgr_api.observe import logs, statements, tracing
 
 SWITCH_S = 0.0005
-"""How long one thread may keep the interpreter from others. A request gives it up at each word with a client or the
-database, ten times and more, and gets it back that much later while another thread makes a long answer.
+"""How long a thread may keep the interpreter from others. A request releases it ten times or more, at each exchange
+with the client or the database, and gets it back after this time if another thread is building a long answer.
 """
 
 STOP_S = 10
 ABANDON_S = 5
 NO_CHECK_TIME = 0x200000
-"""X509_V_FLAG_NO_CHECK_TIME, which Python's ssl has no name for."""
+"""X509_V_FLAG_NO_CHECK_TIME, for which Python's ssl has no name."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

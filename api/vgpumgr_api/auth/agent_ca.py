@@ -25,11 +25,11 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LIFE_S = 72 * 3600
-"""Of a host's certificate, unless settings say otherwise."""
+"""The default lifetime of a host's certificate."""
 
 CA_LIFE = timedelta(days=10 * 365)
 SKEW = timedelta(minutes=5)
-"""By how much a clock that checks a new certificate may be behind this one."""
+"""How far the clock that checks a new certificate may be behind this one."""
 
 RSA_MIN_BITS = 2048
 _HOST, _CREDENTIAL = "urn:vgpumgr:host:", "urn:vgpumgr:credential:"

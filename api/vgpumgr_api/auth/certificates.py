@@ -24,7 +24,7 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.events import allowance, events
 
 WORTH = 64
-"""Events of a host's allowance that a certificate takes: it needs few, and each costs a signature."""
+"""The events of a host's allowance that a certificate costs: hosts need few, and each costs a signature."""
 
 
 def authenticate(session: Session, peer: Peer, *, request_id: str = "", source: str = "") -> Actor:

@@ -27,13 +27,13 @@ MIN_INTERVAL_S = 10.0
 KEEP_S = 3600.0
 WAIT_S = 1.0
 TIMEOUT_S = 5.0
-"""For each part of an answer."""
+"""The timeout for each part of an answer."""
 
 FETCH_S = 10.0
-"""For all of it. Another is not begun while one that takes longer goes on."""
+"""The timeout for a whole answer. No other fetch begins while one takes longer."""
 
 DOCUMENT_MAX = 1 << 20
-"""Bytes of an answer of the issuer."""
+"""The maximum size of an issuer's answer, in bytes."""
 
 RSA_MIN_BITS = 2048
 _CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521", "EdDSA": "Ed25519"}

@@ -22,7 +22,7 @@ from vgpumgr_api.errors import Refusal
 
 _JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 LAST_S = 253402300799
-"""The end of the year 9999, the last that a datetime can say."""
+"""The end of the year 9999, the latest time of a datetime."""
 
 _TENANT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Those with a public key. One with a shared secret would let whoever may check a token make one."""
+"""Only algorithms with a public key. With a shared secret, whoever can check a token could also make one."""
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 Values = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)]

@@ -31,10 +31,10 @@ from vgpumgr_api.resources.paging import PageRequest, fetch
 
 DELEGATED_MAX_S = 366 * 86400
 TOKENS_MAX = 1000
-"""So many tokens of one tenant may count at a time, whoever makes them."""
+"""The maximum number of valid tokens of one tenant, regardless of who creates them."""
 
 KEPT_AFTER = timedelta(days=30)
-"""How long a token is listed after its end, and told its bearer apart from one that never was."""
+"""How long an expired token is listed, and its bearer is told that it has expired."""
 
 FORGOTTEN_AT_ONCE = 500
 

@@ -18,7 +18,7 @@ from vgpumgr_api.db.database import Database
 from vgpumgr_api.errors import Refusal
 
 PAUSE_S = 0.05
-"""Between two steps of a job that has more to do, so that requests get their turn."""
+"""The pause between two steps of a job that has more to do, so that requests can run in between."""
 
 log = logging.getLogger("vgpumgr_api.background.housekeeping")
 

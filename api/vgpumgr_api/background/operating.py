@@ -28,7 +28,7 @@ from vgpumgr_api.resources.generations import IfMatch, refuse_other
 STEPS = local_operator("api:operations")
 DEADLINE = "operation.deadline"
 LOOK = timedelta(seconds=1)
-"""How often an operation is looked at, however many replicas and waiters there are."""
+"""How often an operation is looked at, regardless of the number of replicas and waiters."""
 
 
 class Kind(Protocol):

@@ -26,7 +26,7 @@ FORMAT = "vgpumgr-backup"
 FORMAT_VERSION = 1
 HEADER_BYTES = 1024
 GZIP = b"\x1f\x8b"
-"""What the body begins with: RFC 1952, section 2.3.1."""
+"""The beginning of the body: RFC 1952, section 2.3.1."""
 
 PIECE_BYTES = 1 << 20
 MODE = 0o600

@@ -34,11 +34,11 @@ from vgpumgr_api.resources.text import printable
 BATCH = 500
 
 HOST_ERROR = "host.error"
-"""The host says why the slice is not as it should be."""
+"""The host reports an error of the slice."""
 PERMIT_EXPIRED = "permit.expired"
 PERMIT_REFUSED = "permit.refused"
 _PERMITS = (PERMIT_EXPIRED, PERMIT_REFUSED)
-"""A VM could not open the slice. Each occurrence is told by an event of its own."""
+"""A VM could not open the slice. Each occurrence gets an event."""
 CLAIMED_DEADLINE = "deadline.claimed"
 PREPARED_DEADLINE = "deadline.prepared"
 RELEASING_DEADLINE = "deadline.releasing"
@@ -48,7 +48,7 @@ KINDS = {SliceState.CLAIMED: "slice.detached"} | {
     state: f"slice.{state.value}"
     for state in (SliceState.PREPARED, SliceState.ATTACHED, SliceState.FAILED, SliceState.ORPHANED)
 }
-"""The event of having come to a state. A slice that is claimed again has lost its device."""
+"""The event for reaching a state. A slice that is claimed again has lost its device."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from vgpumgr_api.tenancy.enforcement import (
 )
 
 Part = Row[*tuple[Any, ...]]
-"""What is shown of one table, by the names of its columns."""
+"""The columns of one table that are shown, by name."""
 
 _slice, _gpu = models.Slice, models.Gpu
 _SLICE: Bundle[Any] = Bundle(
@@ -52,9 +52,9 @@ _PROGRESS: Bundle[Any] = Bundle(
     "progress", *(SliceProgress.state, SliceProgress.since, SliceProgress.reason, SliceProgress.detail)
 )
 GPU_ABSENT = "gpu.absent"
-"""Why a slice of a GPU that its host does not have cannot be used."""
+"""The state reason of a slice whose GPU its host does not have."""
 MOVING, MOVED = "slice.moving", "slice.moved"
-"""No VM starts with it yet, because the host that it comes from may start one; or never again. See `moves`."""
+"""The state reasons of a slice with which no VM starts yet, or never again; see `moves`."""
 
 _ENDING = (SliceState.RELEASING, SliceState.LOST)
 _LIMITS: Bundle[Any] = Bundle(

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, text
 
 FRESH_S = 5.0
 OFFSET_MAX = timedelta(seconds=5)
-"""A machine whose clock is further from the database's is complained about."""
+"""The clock offset between a machine and the database above which a warning is logged."""
 
 _ASK = text("SELECT clock_timestamp()")
 
@@ -50,7 +50,7 @@ class ServerClock:
         self._known: _Reading | None = None
         self._guard = threading.Lock()
         self.offset = timedelta(0)
-        """By how much the machine's clock was ahead when it was last compared."""
+        """How far the machine's clock was ahead at the last comparison."""
 
     def __call__(self) -> datetime:
         """Returns the time without a connection. It is this machine's time until a server has been asked."""

@@ -45,28 +45,28 @@ class TryAgain(Exception):  # noqa: N818  # says what to do, and reaches nobody
 
 ATTEMPTS = 8
 CONFLICTS = 3
-"""So often a row may be in the way, which an attempt that begins after it would have seen: then it is a defect."""
+"""After so many conflicts with other rows, the error is a defect: a new attempt would have seen those rows."""
 
 WAIT_S = 10.0
-"""How long one attempt waits for a connection, or for a lock if nobody waits for its answer."""
+"""How long one attempt waits for a connection, or for a lock if no client waits for the result."""
 
 LOCK_S = 2.0
-"""How long one attempt of a request waits for a lock: whoever waits has a connection that others want."""
+"""How long one attempt of a request waits for a lock, because it occupies a connection meanwhile."""
 
 STATEMENT_S = 30.0
-"""How long one statement of a request may take."""
+"""The timeout of one statement of a request."""
 
 STEPS = 100_000
-"""SQLite looks at the clock after so many of its instructions, a few milliseconds."""
+"""After so many of its instructions, a few milliseconds, SQLite checks the time."""
 
 RESTED_S = 1.0
-"""A connection that was used since is taken for alive."""
+"""A connection that was used within this time is not checked."""
 
 READ_ONLY, PATIENT = "vgpumgr_read_only", "vgpumgr_patient"
 CONNECTIONS = 32
 
 UNTIL_S = "until_s"
-"""Where a connection of SQLite has when its statement is to end."""
+"""The key under which a SQLite connection stores the deadline of its statement."""
 
 # serialization_failure, deadlock_detected, lock_not_available
 _GIVEN_UP = {"40001", "40P01", "55P03"}

@@ -14,7 +14,7 @@ from sqlalchemy.engine import URL
 BESIDE = ("-wal", "-shm")
 
 _Identity = tuple[int, int] | None
-"""Device and inode; None: there is no such file."""
+"""Device and inode; None if there is no such file."""
 
 
 class DatabaseFile:

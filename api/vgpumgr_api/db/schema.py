@@ -36,11 +36,13 @@ class SchemaError(Exception):
 
 
 PATIENCE_S = 3600.0
-"""How long one that comes while another upgrades waits for it."""
+"""How long a process waits while another upgrades the schema."""
 
 
 THROWN_OUT_MAX = 10
-"""Who comes first throws out whoever is connected, once; more often it is the server that ends."""
+"""How often this process retries after its connection ended. Another migration ends it once; more ends are the
+server's.
+"""
 
 
 def upgrade(

@@ -47,10 +47,10 @@ A = TypeVar("A", bound=Answer)
 W = TypeVar("W", bound=BaseModel)
 
 PEER = "peer"
-"""Where in a request's state the server leaves what a client's certificate says."""
+"""The name in a request's state under which the server stores the content of a client's certificate."""
 
 CONFIRMING = "confirming"
-"""Where in a request's state it stands that the service itself sees whether the caller's credential still counts."""
+"""The name in a request's state which says that the service itself confirms the caller's credential."""
 
 Service = Callable[Concatenate[Session, Actor, P], T]
 
@@ -341,7 +341,7 @@ def _flag(said: object) -> bool:
 
 
 Flag = Annotated[bool, BeforeValidator(_flag)]
-"""Of a query."""
+"""A boolean query parameter."""
 
 
 async def _trial(

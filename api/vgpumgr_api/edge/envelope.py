@@ -30,13 +30,13 @@ from vgpumgr_api.observe.logs import FIELDS, REQUEST
 from vgpumgr_api.observe.tracing import Tracing
 
 BODY_MAX = 1 << 20
-"""Bytes."""
+"""The maximum size of a body in bytes."""
 
 ENROLL_MAX = 128 << 10
-"""Bytes of an enrolment, which has a certificate signing request of 8192 characters, however they are escaped."""
+"""The maximum size of an enrolment in bytes: its signing request may have 8192 characters, escaped in any way."""
 
 CLIENT_CLOSED = 499
-"""Logged as the status of a request whose client went away."""
+"""Logged as the status if the client disconnected."""
 
 log = logging.getLogger("vgpumgr_api.edge.envelope")
 access = logging.getLogger("vgpumgr_api.access")

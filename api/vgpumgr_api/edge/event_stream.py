@@ -32,19 +32,21 @@ MEDIA_TYPE = "text/event-stream"
 HEARTBEAT_S = 15.0
 CHUNK_BYTES = 64 << 10
 CATCH_UP = 250
-"""Events that are read at once for one watcher; about as many as fit in a chunk."""
+"""How many events are read at once for one watcher: about as many as fit in a chunk."""
 
 RETRY_MS = 1000
-"""How long a client shall wait before it connects again."""
+"""How long clients are asked to wait before they reconnect."""
 
 POSITION = r"(?:([0-9a-f]{12})-)?(0|[1-9][0-9]{0,17})"
-"""What Last-Event-ID may be."""
+"""The format of Last-Event-ID."""
 
 CatchUp = Callable[[int], tuple[Sequence[Told], int]]
-"""Reads the database: what comes after a position, and up to where that is everything. Blocks; raises Refusal."""
+"""Reads the events after a position, and returns them with the number up to which they are complete. Blocks; raises
+Refusal.
+"""
 
 Turn = Callable[[], AbstractAsyncContextManager[None]]
-"""Waits until it may be worked at this watcher. Raises Refusal."""
+"""Waits for a turn to work for this watcher. Raises Refusal."""
 
 
 def parse_position(text: str) -> tuple[str, int]:

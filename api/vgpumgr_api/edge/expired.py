@@ -13,7 +13,7 @@ from vgpumgr_api.errors import Refusal, ReservedRefusal
 A = TypeVar("A")
 
 GIVE_BACK_S = 5.0
-"""For how long a request goes on giving back: what others hold takes long, and who asked waits for an answer."""
+"""How long a request continues to end reservations, because waiting for locks takes long and its client waits."""
 
 NO_ROOM = (Code.QUOTA_EXCEEDED, Code.CAPACITY_NONE)
 

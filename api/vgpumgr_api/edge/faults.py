@@ -37,7 +37,7 @@ _SAID: Sequence[tuple[Any, str]] = (
     (Scope, f"not a scope as in slices:read: one of {', '.join(SCOPED)}, then :read or :write"),
 )
 WORDS: Mapping[str, str] = {TypeAdapter(kind).json_schema()["pattern"]: words for kind, words in _SAID}
-"""By pattern, what is said of a text that it does not match."""
+"""The message for a text that does not match, by pattern."""
 
 
 def in_words(error: Mapping[str, Any]) -> str:

@@ -14,7 +14,9 @@ JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 ONCE = ("content-type", "idempotency-key", "last-event-id")
 FORWARDED = ("via", "forwarded", "x-forwarded-for", "x-forwarded-proto", "x-real-ip")
-"""What proxies add: RFC 9110, section 7.6.3; RFC 7239; and what was there before. Only who ends TLS can."""
+"""Headers that proxies add: RFC 9110, section 7.6.3; RFC 7239; and its predecessors. Only a proxy that ends TLS can add
+them.
+"""
 
 # Our tokens are short; an issuer's have three parts.
 _BEARER = re.compile(
@@ -22,7 +24,7 @@ _BEARER = re.compile(
     re.IGNORECASE,
 )
 ETAG = r'^"(0|[1-9][0-9]{0,17})(?:-([0-9a-f]{16}))?"$'
-"""What If-Match takes: an ETag of ours, or a generation alone."""
+"""The format of If-Match: an ETag of ours, or only a generation."""
 
 
 def bearer(headers: Headers) -> str:

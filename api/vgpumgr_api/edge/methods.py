@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 EVENTS = "text/event-stream"
 WHOLE = "*"
-"""The target of a question about the server, not about one path."""
+"""The request target for the whole server instead of one path."""
 
 
 def names_action(path: str) -> bool:

@@ -28,7 +28,7 @@ REASONS_MAX = 20
 NAME_MAX = 100
 RETRY_AFTER_S = 1
 OF_KEY = "[key]"
-"""What pydantic puts after a key that is at fault itself."""
+"""pydantic appends this to the location of an invalid key."""
 
 CHALLENGES = {
     Code.AUTH_REQUIRED: 'Bearer realm="vgpumgr"',

@@ -23,17 +23,17 @@ from vgpumgr_api.edge.faults import with_members
 from vgpumgr_api.errors import Refusal
 
 SPARE = 1024
-"""So many values more than there can be are looked at all the same: who misspells is told what."""
+"""So many excess values still reach validation, so that a client with a misspelt member gets a precise error."""
 
 FAULTS_MAX = 300
-"""So many faults are described at most; a batch may have one in each claim."""
+"""The maximum number of errors described. A batch may have one in each claim."""
 
 LONG_BYTES = 64 << 10
-"""What is longer is read in a thread."""
+"""Longer bodies are read in a thread."""
 
 FAULTY = ""
-"""What FastAPI gets in the place of a body with faults: it looks at an object's attributes, so that a model that needs
-none would take one; a text none takes, and no endpoint is called.
+"""FastAPI gets this instead of an invalid body. FastAPI reads an object's attributes, so a model without required
+members would accept any object. No model accepts a text, so no endpoint is called.
 """
 
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)

@@ -48,7 +48,7 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.limits.turns import metered
 
 RECALLED = "recalled"
-"""Where in a request's state it stands that its caller was not looked up."""
+"""The name in a request's state which says that its caller was not looked up."""
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 

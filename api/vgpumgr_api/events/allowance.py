@@ -17,11 +17,11 @@ from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.errors import Refusal
 
 EVENTS_AN_HOUR = 4096
-"""Sixteen times as many as when all GPUs that a host may have are found."""
+"""Sixteen times the number of events when all GPUs that a host may have are found."""
 
 AHEAD = timedelta(hours=1)
 AHEAD_MAX = timedelta(minutes=70)
-"""Nobody has to wait for longer than ten minutes. What is further ahead was spent before the clock was put back."""
+"""No host has to wait longer than ten minutes. A later time stems from before the clock was set back."""
 
 
 def require(session: Session, host: HostReport) -> None:

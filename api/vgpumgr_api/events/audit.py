@@ -26,7 +26,7 @@ _ENTRY = records.AuditEntry
 
 _SAID = ("at", "actor", "request_id", "tenant", "object", "generation", "detail", "role", "credential", "source")
 INSERT = filled(_ENTRY, "said", _SAID).values(action=bindparam("said__kind"))
-"""What `write` does, for `events.INSERTS`."""
+"""The INSERT of `write`, for `events.INSERTS`."""
 
 
 @dataclass(frozen=True, kw_only=True)

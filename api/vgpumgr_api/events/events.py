@@ -25,7 +25,7 @@ from vgpumgr_api.resources.text import printable
 _RECORDED = "events recorded"
 _SAID = ("at", "kind", "actor", "request_id", "tenant_id", "account_id", "tenant", "object", "detail")
 INSERTS = (filled(records.Event, "said", _SAID), audit.INSERT)
-"""What `record` does, for `Together`; the parameters are those of `said`."""
+"""The INSERTs of `record`, for `Together`; the parameters are those of `said`."""
 
 
 @dataclass(frozen=True)

@@ -30,14 +30,14 @@ PERIOD_S = 0.25
 
 KEPT, KEPT_BYTES = 10_000, 16 << 20
 LOOK = 1000
-"""Events at most that one look brings."""
+"""The maximum number of events that one look returns."""
 
 WATCHERS_MAX = 5000
 SHARE_MAX = 100
-"""Of one tenant and its projects."""
+"""The maximum number of watchers of one tenant and its projects."""
 
 RESERVED = 10
-"""One in so many is for those who see the whole cloud."""
+"""One watcher in so many is reserved for actors that see the whole cloud."""
 
 RESTORED = "the database was restored"
 LOST = "the database has lost the newest events"
@@ -45,7 +45,7 @@ LOST = "the database has lost the newest events"
 log = logging.getLogger("vgpumgr_api.events.feed")
 
 Ask = Callable[[int | None, int, Collection[UUID]], News]
-"""What is new after a number, so many at most, and which of these credentials are still there; may block."""
+"""Returns the new events after a number, at most so many, and which of these credentials still exist. May block."""
 
 
 class Watcher:

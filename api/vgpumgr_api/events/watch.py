@@ -16,13 +16,13 @@ from starlette.concurrency import run_in_threadpool
 
 PERIOD_S = 0.5
 REST = 4
-"""The task sleeps at least so many times as long as the database took to answer,"""
+"""The task sleeps at least this many times as long as the database took to answer."""
 REST_MAX_S = 2.0
-"""and no longer than this: a question that is slow once, as while a thousand come, would keep all of them waiting."""
+"""The maximum sleep. Otherwise one slow query, for example while a thousand hosts connect, would delay all of them."""
 
 NO_EPOCH = UUID(int=0)
 RUNNING = (NO_EPOCH, 0)
-"""Where an operation is that is under way, for those who wait for its end."""
+"""The value of a running operation, for clients that wait for its end."""
 
 Generations = tuple[UUID, Mapping[UUID, int]]
 

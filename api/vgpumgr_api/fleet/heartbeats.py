@@ -17,7 +17,7 @@ from vgpumgr_api.db.records import Token
 from vgpumgr_api.db.statements import among, table_of
 
 AHEAD = timedelta(hours=1)
-"""An instant that is said to be past and is further in the future was told by a wrong clock."""
+"""A recorded time of the past that is further ahead than this comes from a wrong clock."""
 
 _REPORTS = table_of(HostReport)
 _TOKENS = table_of(Token)

@@ -23,7 +23,7 @@ from vgpumgr_api.resources.generations import bump
 from vgpumgr_api.resources.in_use import refuse_slices
 
 DRAIN = "host.drain"
-"""The kind of operation that makes a host draining."""
+"""The kind of operation that drains a host."""
 
 
 def operators_state(host: Host) -> HostState:

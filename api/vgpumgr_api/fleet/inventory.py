@@ -26,15 +26,15 @@ from vgpumgr_api.resources.text import printable
 from vgpumgr_api.usage import grants
 
 GPUS_MAX = 256
-"""Rows of one host, as many as a report may name."""
+"""The maximum number of rows of one host, which is also that of a report."""
 
 COUNT_MAX = 10**12
-"""Of microseconds or places; a thousand times as much still fits a column."""
+"""The maximum of microseconds or places; a thousand times this value still fits a column."""
 
 _COUNTS = ("timeslice_min_us", "max_chunk_us", "places", "switch_cost_us")
 
 Inventory = tuple[dict[str, str | int], dict[str, int]]
-"""Columns of a GPU as reported, and bytes of its types."""
+"""The columns of a GPU as reported, and the memory of its types in bytes."""
 
 
 COLUMNS = tuple(
@@ -42,7 +42,7 @@ COLUMNS = tuple(
 )
 
 HIT_MAX = 20
-"""Tenants and slices that an event about a GPU names."""
+"""The maximum number of tenants and slices that an event about a GPU names."""
 
 
 def take_inventory(session: Session, actor: Actor, host: models.Host, reported: list[ReportedGpu]) -> bool:

@@ -31,7 +31,7 @@ from vgpumgr_api.resources.generations import bump
 from vgpumgr_api.resources.text import printable
 
 REFUSAL_KEPT = 500
-"""Characters of each of a report's `refusals`."""
+"""The maximum length of each of a report's `refusals`, in characters."""
 
 
 def none_yet(host_id: UUID, *, agent_version: str) -> dict[str, Any]:

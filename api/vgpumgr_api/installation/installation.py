@@ -18,7 +18,7 @@ from vgpumgr_api.events import audit, events
 from vgpumgr_api.resources.text import printable
 
 UNKNOWN_YET = 1
-"""Stands for any number of slices that the database does not know, until a host that goes by its epoch counts them."""
+"""Stands for any number of slices that the database does not know, until a host of this epoch counts them."""
 
 
 def is_made(session: Session) -> bool:

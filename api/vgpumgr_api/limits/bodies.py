@@ -14,9 +14,9 @@ from vgpumgr_api.errors import Refusal
 RETRY_AFTER_S = 1
 
 STRANGERS_PART = 16
-"""One in so many bytes is strangers',"""
+"""1/16 of the bytes is for unauthenticated clients."""
 ADDRESS_PART = 4
-"""and one in so many of these those's of one address."""
+"""1/4 of these bytes is for unauthenticated clients of one address."""
 
 
 class Bodies:

@@ -17,13 +17,13 @@ from vgpumgr.wire.problem import Code
 from vgpumgr_api.errors import Refusal
 
 REFUSING = 64
-"""So many connections above the total may wait to be told that they are too many."""
+"""How many connections above the total may wait to be refused."""
 
 OTHER_FILES = 512
-"""Descriptors for what is not a client: the database, the log, the listeners."""
+"""File descriptors for other purposes than clients: the database, the log, the listeners."""
 
 BUFFER_BYTES = 64 << 10
-"""What is asked of the kernel to hold of one connection in each direction; it takes twice that, or else megabytes."""
+"""The requested kernel buffer of a connection, per direction. The kernel takes twice this; by default, megabytes."""
 
 RETRY_AFTER_S = 5
 
@@ -38,7 +38,7 @@ class Connections:
     def __init__(self, *, total: int, per_address: int) -> None:
         self.total = total
         self.reset = 0
-        """So many connections were closed unheard."""
+        """The number of connections that were closed without an answer."""
         self._per_address = per_address
         self._by_address: Counter[str] = Counter()
         self._refused: dict[int, Refusal] = {}

@@ -18,7 +18,7 @@ from vgpumgr_api.limits.rates import BURST_NS
 
 ADDRESSES_MAX = 10_000
 KNOWN_MAX = 50_000
-"""Credentials, of which digests are remembered."""
+"""The maximum number of credentials whose digests are remembered."""
 
 _FAILED = (Code.AUTH_INVALID, Code.AUTH_EXPIRED)
 

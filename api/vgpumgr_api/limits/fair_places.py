@@ -21,13 +21,13 @@ WORK_S = 0.064
 """Processor time that running requests of one client are expected to take together."""
 
 FIRST_S = 0.004
-"""The estimate, of either kind of time, for a kind of request that nobody has made yet."""
+"""The estimate of both times for a kind of request that has not occurred yet."""
 
 WEIGHT = 0.5
-"""Of the newest request in an estimate."""
+"""The weight of the newest request in an estimate."""
 
 CLIENTS_MAX = 10_000
-"""Above it, and above twice as many as count, clients that are idle and owe nothing are forgotten."""
+"""Above this number, and above twice the number of active clients, idle clients without debt are forgotten."""
 
 
 @dataclass

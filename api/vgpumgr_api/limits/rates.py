@@ -13,10 +13,12 @@ from vgpumgr_api.errors import Refusal
 
 BURST_S = 4
 BURST_NS = BURST_S * 10**9
-"""Who was silent so long may ask as often at once as in this time."""
+"""The burst: the number of requests at once after silence is that of this time."""
 
 KEYS_MAX = 10_000
-"""Above it, and above twice as many as count, who has all of its allowance is forgotten: that changes nothing."""
+"""Above this number, and above twice the number of active keys, keys with a full allowance are forgotten. That changes
+no limit.
+"""
 
 
 class Limiter:

@@ -27,29 +27,31 @@ from vgpumgr_api.limits.fair_places import FairPlaces, Spent
 
 SHARED = 16
 AGENTS = 8
-"""Of the database's `CONNECTIONS`, and of 40 threads."""
+"""Out of the database's `CONNECTIONS`, and out of 40 threads."""
 
 DOCUMENTS = 4
-"""Of those of agents, for what they waited for: there are others for binding and for reports when all come at once."""
+"""The agents' places for work after a wait. The others stay free for bindings and reports if all waits end at once."""
 
 HOST = 3
-"""Of one host's, which mostly wait for each other. The others wait: of its VMs ever so many may start at once."""
+"""For one host, whose requests mostly wait for each other. Its others wait, because any number of its VMs may start at
+once.
+"""
 
 LOOKUPS = 4
-"""Of one credential; or of those of one address that were not looked up lately."""
+"""For one credential, or for the credentials of one address that were not looked up recently."""
 
 WAITING = 3
-"""So many times as many of a tenant's as are worked at may wait for their turn."""
+"""How many requests of a tenant may wait, as a multiple of those that run."""
 
 WAIT_S = 10.0
 
 HELD_S = 1.0
-"""A refusal for too many requests comes so much later: a client that repeats at once would else keep the API busy with
-saying no. A connection that waits for it costs next to nothing.
+"""The delay of a refusal for too many requests. Without it, a client that retries at once would keep the API busy with
+refusals. A waiting connection costs almost nothing.
 """
 
 NEWS = "news"
-"""The kind of what requests that wait for news do when there is some."""
+"""The kind of the work after a wait for news."""
 
 K = TypeVar("K", bound=Hashable)
 P = ParamSpec("P")

@@ -16,10 +16,10 @@ from typing import Any, TextIO
 from vgpumgr_api.observe.secrets import hide
 
 FIELDS = "fields"
-"""The attribute of a log record with what its line says in members of its own: ``extra={FIELDS: {...}}``."""
+"""The attribute of a log record with structured members of its line: ``extra={FIELDS: {...}}``."""
 
 REQUEST: ContextVar[MutableMapping[str, Any] | None] = ContextVar("request", default=None)
-"""The state of the request that this thread or task works for; has `request_id` and, once known, `caller`."""
+"""The state of the request that this thread or task works for. It has `request_id` and, once known, `caller`."""
 
 
 def install(*, as_json: bool) -> None:

@@ -25,7 +25,7 @@ from vgpumgr_api.observe.exchange import Exchange
 from vgpumgr_api.observe.figures import Figures, figures
 
 FIGURES_S = 5.0
-"""How old the fleet's figures may be: many scrapers cost the database no more than one."""
+"""The maximum age of the fleet's figures, so that many scrapers cost the database no more than one."""
 
 SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 CLAIMS = {
@@ -33,7 +33,7 @@ CLAIMS = {
     ("POST", "/v1/slices:batch"): "batch",
     ("POST", "/v1/reservations"): "reservation",
 }
-"""Requests for slices, and how each is counted."""
+"""Requests for slices, and the label under which each is counted."""
 
 _VERB = re.compile(r"\s*([A-Za-z]+)")
 _VERBS = frozenset({"select", "insert", "update", "delete"})

@@ -19,7 +19,7 @@ _BEGUN = "vgpumgr_begun"
 log = logging.getLogger("vgpumgr_api.database")
 
 Done = Callable[[str, float, BaseException | None], None]
-"""Called after each statement with its text, how many seconds it took, and how it failed."""
+"""Called after each statement with its text, its duration in seconds, and its error."""
 
 
 def watch(engine: Engine, done: Done) -> None:

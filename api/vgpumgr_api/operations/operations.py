@@ -27,7 +27,7 @@ from vgpumgr_api.events import events
 from vgpumgr_api.resources.paging import PageRequest, fetch
 
 KEPT = timedelta(days=7)
-"""How long one that is done can be looked at."""
+"""How long an operation that has ended can be read."""
 
 SHOWN = 100
 BATCH = 500

@@ -70,17 +70,17 @@ from vgpumgr_api.placement.obstacles import (
 from vgpumgr_api.placement.ties import NO_TIES
 
 LOOKED_AT = 16
-"""How many GPUs that fit are compared, and how many further amounts of free share are looked at."""
+"""How many GPUs that fit are compared, and how many lower values of used share are examined."""
 
 LOOKED_AT_EACH = 4
-"""How many GPUs of each such amount are looked at."""
+"""How many GPUs at each of these values are examined."""
 
 WALKED = 256
-"""So many GPUs are looked at for some that fit, before those at the shares beyond."""
+"""How many GPUs are examined for ones that fit, before those at lower shares."""
 
 PLAIN = Shape(whole=False, policy=Policy.BEST_EFFORT, latency=False, on_host=False, labels=0, ties=NO_TIES.shape)
-"""Of claims that ask for share and memory alone. What others ask for can be too dear to ask at many shares, and have so
-few GPUs that fit that all have to be looked at.
+"""The shape of claims that ask only for share and memory. The conditions of other claims may be too expensive to check
+at many shares, and may match so few GPUs that all have to be examined.
 """
 
 

@@ -47,7 +47,7 @@ ONLINE = timedelta(seconds=90)
 """A host that has not reported for longer takes no claims."""
 
 SHAPES = 256
-"""Of how many kinds of claims statements are kept."""
+"""The maximum number of claim shapes whose statements are cached."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ def policy_of(profile: Profile) -> Policy:
 
 
 RESERVE_CHUNKS = 4
-"""Of the scheduler: a period has room for so many pieces of work."""
+"""The scheduler's rule: a period must have room for so many pieces of work."""
 
 # In the order in which they are checked: a GPU counts under its first obstacle.
 DETAILS = {
@@ -169,10 +169,10 @@ DETAILS = {
 }
 
 ROOM = ("type.none", "policy.unequal", "policy.places", "share.full", "reserve.full", "memory.full")
-"""What does not matter to whom a place is held."""
+"""Obstacles that do not apply to a claim with a reserved place."""
 
 NAMED = ("host.other", "labels.other")
-"""What comes of hosts and labels that a claim names."""
+"""Obstacles due to the host and labels that a claim names."""
 
 OF_HOST = (
     "host.fenced",
@@ -183,10 +183,10 @@ OF_HOST = (
     "host.unconfirmed",
     "gpu.unknown_slices",
 )
-"""What is wrong with a GPU's host rather than with the GPU."""
+"""Obstacles of a GPU's host, not of the GPU."""
 
 _FITS: ColumnElement[int] = literal_column("-1")
-"""In the place of an obstacle's number."""
+"""Stands for the number of an obstacle if there is none."""
 
 
 def counted(shape: Shape) -> ColumnElement[int]:

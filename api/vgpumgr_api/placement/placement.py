@@ -48,7 +48,7 @@ SHOWN = (
     Gpu.host_id,
     select(Host.name).where(Host.id == Gpu.host_id).correlate(Gpu).scalar_subquery().label("host"),
 )
-"""What of a GPU a `Place` says."""
+"""The columns of a GPU for a `Place`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ PERIOD_S = 15
 AT_ONCE = 2000
 
 _ANY = Wanted(share_permille=1, mem_bytes=1)
-"""What is wrong with a host is so for all claims."""
+"""Any claim will do, because obstacles of a host are the same for all claims."""
 
 
 def follow(session: Session) -> bool:

@@ -44,7 +44,7 @@ OF_VM = (
     .limit(1)
     .correlate(None)
 )
-"""The host of a VM with these `parameters`, none while it has no slice; of the newest if claims named several hosts."""
+"""The host of a VM with these `parameters`, none without slices. If its claims named several, that of the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)

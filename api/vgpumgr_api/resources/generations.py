@@ -29,9 +29,9 @@ BUMP_CLAIMED = (
     )
     .values(desired_generation=_HOSTS.c.desired_generation + 1)
 )
-"""As `bump`, after a claim: the host is not met if it has stopped taking claims since its GPU was chosen.
+"""Like `bump`, after a claim. It affects no row if the host has stopped taking claims since its GPU was chosen.
 
-Whoever holds the host's row, to drain or fence it or to ask for its epoch, has thereby seen every claim on it.
+So a transaction that locks the host's row, to drain or fence it or to confirm its epoch, sees every claim on it.
 """
 
 
@@ -44,7 +44,7 @@ class Seen:
 
 
 IfMatch = Seen | int | None
-"""An int is a `Seen` that does not say of which object."""
+"""An int is a `Seen` that does not identify the object."""
 
 
 def mark_of(epoch: UUID, identity: UUID) -> str:

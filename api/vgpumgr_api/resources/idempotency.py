@@ -25,7 +25,7 @@ M = TypeVar("M", bound=Answer)
 KEPT = timedelta(hours=24)
 SWEPT_AT_ONCE = 100
 SWEPT_EVERY = 50
-"""So many requests for one that sweeps; fewer than it sweeps at once, so that it keeps up."""
+"""One in so many requests sweeps. This is fewer than the keys swept at once, so that sweeping keeps up."""
 
 _TABLE = table_of(IdempotencyKey)
 _OUTDATED = IdempotencyKey.created_at < bindparam("kept_since", type_=Instant())
@@ -34,7 +34,7 @@ ANSWERED = (
     .where(_TABLE.c.scope == bindparam("kept_scope"), _TABLE.c.key == bindparam("kept_key"))
     .values(answer=bindparam("kept_answer"))
 )
-"""Keeps an answer; for those who do so with other rows. The parameters are those of `Begun`."""
+"""Stores an answer, for transactions that do so together with other rows. The parameters are those of `Begun`."""
 
 KEY = re.compile(r"[!-~]{1,255}")
 

@@ -20,7 +20,7 @@ from vgpumgr_api.errors import Refusal
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 NOWHERE = UUID(int=0)
-"""No host has it."""
+"""The id of no host."""
 
 # Built once, because every claim runs them.
 _TENANT = select(models.Tenant).where(models.Tenant.name == bindparam("named"))

@@ -21,7 +21,9 @@ from vgpumgr_api.errors import Refusal
 PAGE_SIZE, PAGE_SIZE_MAX = 100, 1000
 
 TOKEN_MAX = 1024
-"""Characters. The longest are of the ledger, and of what it lacks, where names are in whatever letters hosts say."""
+"""In characters. The longest tokens are those of the ledger and of unbooked counts, because hosts may report names in
+any script.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

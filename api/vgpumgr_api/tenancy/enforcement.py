@@ -20,13 +20,13 @@ CAP_PERIOD_MAX_US = 1_000_000
 CAP_PERIOD_TIMESLICES = 10
 
 TIMESLICE_US_DEFAULT = 2000
-"""What each tenant begins with."""
+"""Each tenant's initial timeslice."""
 
 SWITCHES_PER_DEFAULT_TIMESLICE = 50
-"""So that switches take 2 % of a GPU's time where nobody has chosen a timeslice."""
+"""With this factor, switches take 2 % of a GPU's time for tenants that have not chosen a timeslice."""
 
 SUITED_TIMESLICE_US_MAX = 10_000
-"""A longer one makes tenants wait for more than it saves."""
+"""A longer timeslice costs tenants more waiting than it saves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Served(Protocol):
 
 _KERNEL = "kmod"
 _NVIDIA = "10de:"
-"""On its GPUs, stopping a process does not stop what it has submitted."""
+"""On these GPUs, stopping a process does not stop the work that it has submitted."""
 
 
 def means_of(gpu: Served) -> Means:

@@ -58,7 +58,7 @@ _COLUMNS = {
 
 
 Owners = Sequence[tuple[models.Tenant, str]]
-"""Whose quotas count what a tenant has, and their roles, in the order in which they are locked."""
+"""The owners whose quotas count a tenant's use, and their roles, in lock order."""
 
 
 @dataclass(frozen=True)

@@ -25,27 +25,31 @@ from vgpumgr_api.installation.liveness import is_doubtful
 HOUR = timedelta(hours=1)
 CLOSE_AFTER = timedelta(minutes=15)
 STEP, STEP_AFTER = timedelta(hours=2), timedelta(hours=1)
-"""More is closed at once only when the API has been alive so long: a clock may have leapt, and nothing opens again."""
+"""A longer step is closed only after the API has been alive for `STEP_AFTER`: a clock may have leapt, and a closed hour
+cannot be reopened.
+"""
 
 FORGOTTEN, FORGOTTEN_AFTER = timedelta(days=3), timedelta(days=1)
-"""The same for what is forgotten."""
+"""The same for deleting old rows."""
 
 COUNTS_KEPT_HOURS = 30 * 24
-"""How long it is known what a meter counted in an hour that the ledger has; hosts send those of ten days again."""
+"""How long the booked counts of a meter are kept. Hosts may send the counts of the last ten days again."""
 
 FORGOTTEN_AT_ONCE = 5000
-"""Rows of one kind that one transaction removes; meanwhile no hour can be closed, and SQLite has no other writer."""
+"""The maximum rows of one kind that one transaction deletes. Meanwhile no hour can be closed, and SQLite has no other
+writer.
+"""
 
 UNBOOKED_KEPT = timedelta(days=92)
-"""How long what the ledger does not have is kept beside it, at most: hosts may say any amount."""
+"""The maximum time that unbooked counts are kept, because hosts may report any amount."""
 
 METERS_AT_ONCE = 500
 
 METERS_WITHIN = timedelta(days=30)
-"""A meter that was silent for so long, while its host told of another, is of a disk that was lost."""
+"""A meter that was silent for so long while its host used another one is lost with its disk."""
 
 RETIRED = COUNTER_MAX
-"""The revision of such a meter: whatever it may yet tell is older, so that it is to begin anew."""
+"""The revision of a lost meter. Whatever it may still report is older, so it is told to begin anew."""
 
 SYSTEM = local_operator("system:usage")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -58,10 +58,10 @@ _US = timedelta(microseconds=1)
 _DAY = timedelta(days=1)
 
 SPANS_AT_ONCE = 256
-"""Spans of time that one statement is about, at most. A page begins with one, which may fill it, and doubles that."""
+"""The maximum number of spans in one statement. A page begins with one, which may fill it, and doubles the number."""
 
 READ_AT_ONCE = 20_000
-"""Rows of lives and counts that a page adds up, at most: it ends after the row with which there are as many."""
+"""The maximum number of lives and counts that a page sums: the page ends after the row that reaches it."""
 
 Key = tuple[str, ...]
 Span = tuple[datetime, datetime]

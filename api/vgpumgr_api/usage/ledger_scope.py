@@ -24,7 +24,7 @@ from vgpumgr_api.usage import books
 Table = type[ledger.Grant] | type[ledger.LedgerEntry]
 
 HOURS_MAX = 24 * 92
-"""How long a time may be asked for by hours; by days ten times as many days."""
+"""The maximum range by hours; by days it is ten times as long."""
 
 
 @dataclass(frozen=True, kw_only=True)

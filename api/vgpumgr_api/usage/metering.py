@@ -33,13 +33,15 @@ _KEY = ("meter_id", "hour", "gpu", "tenant")
 _BATCH = 500
 
 METERS_MAX = 64
-"""Of those within `books.METERS_WITHIN`. A host has one meter; another begins when its disk was lost or put back."""
+"""The maximum number of meters within `books.METERS_WITHIN`. A host has one meter; another begins if its disk was lost
+or restored.
+"""
 
 LEFT_FOR = timedelta(hours=2)
-"""How long after a tenant has left what its group did is still its own: hosts' clocks differ."""
+"""How long after a tenant has left its group's counts are still booked to it, because hosts' clocks differ."""
 
 COUNTS_MAX = 1_000_000
-"""Of one host, which says what it likes: 64 GPUs with 20 tenants each, for as long as counts are kept."""
+"""The maximum for one host, whose reports are not trusted: 64 GPUs with 20 tenants each, as long as counts are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,20 +26,25 @@ from vgpumgr_api.resources.text import printable
 from vgpumgr_api.resources.times import require_order
 
 UNATTRIBUTED = UnbookedReason.UNATTRIBUTED.value
-"""Nobody has ever had a claim there by that name, or the database that knew was lost."""
+"""No tenant of that name ever had a claim there, or the database with that claim was lost."""
 
 IMPLAUSIBLE = UnbookedReason.IMPLAUSIBLE.value
 """More than the GPU can have done in that time, or of a time that the ledger no longer has."""
 
 LIMIT_NS = 2 * 3600 * 10**9
-"""Of one GPU in one hour: a clock that is set back lives it twice. Tenants are throttled side by side: of each."""
+"""The maximum for one GPU in one hour, which lasts twice as long if a clock is set back. For throttled time it is the
+maximum for each tenant, because tenants are throttled concurrently.
+"""
 
 CORRECTIONS_MAX = 24
-"""Rows of the ledger that one hour of a group has: a meter goes on with an hour that is over after a restore, or while
-its host's clock is wrong."""
+"""The maximum number of ledger rows for one hour of a group. A meter continues to count a past hour after a restore, or
+while its host's clock is wrong.
+"""
 
 ROWS_MAX = 50_000
-"""Of one host, which says what it likes: 16 GPUs with 10 tenants each, for the ten days that it tells again."""
+"""The maximum for one host, whose reports are not trusted: 16 GPUs with 10 tenants each, for the ten days that it may
+send again.
+"""
 
 SAID_EVERY = timedelta(hours=1)
 

@@ -112,7 +112,7 @@ OF_MODELS: dict[tuple[str, str], Any] = {
     ("Versions", "versions"): ["v1"],
 }
 PATHS = {"/v1/profiles": PROFILE, "/v1/hosts": HOST}
-"""What paths with `name` are about; else a tenant."""
+"""The example of `name` in a path, by the path's prefix; otherwise it is a tenant."""
 FORMATS = {"uuid": SLICE, "date-time": INSTANT}
 
 

@@ -49,7 +49,7 @@ BY_CONNECTION = (
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.SERVICE_UNAVAILABLE,
 )
-"""What one is also told without a request, or for a connection too many: then nothing is there `ALWAYS`."""
+"""Statuses that are also sent without a request or to an excess connection, then without the headers `ALWAYS`."""
 
 OF_STATUS = {
     HTTPStatus.UNAUTHORIZED: "WWW-Authenticate",

@@ -9,8 +9,8 @@ leave very little cyclic garbage: 8 objects for a TLS connection, 60 if its hand
 import gc
 
 YOUNG = 5000
-"""So many objects more than when it looked last are alive when it looks again. Those of failed handshakes hold
-memory of OpenSSL, 10 MiB until then.
+"""The number of additional live objects after which the collector runs again. Those of failed handshakes occupy memory
+of OpenSSL, up to 10 MiB until then.
 """
 
 

@@ -33,10 +33,10 @@ from vgpumgr_api.limits.connections import Connections, Listener
 from vgpumgr_api.observe.exchange import NO_ROUTE, Exchange, Observer
 
 TLS_BUFFER_BYTES = 32 << 10
-"""Two records of TLS."""
+"""Two TLS records."""
 
 GRACE_S = 5.0
-"""The application says that a body was too slow; who goes on sending is cut so much later."""
+"""The application reports that a body was too slow. A client that continues to send is disconnected after this time."""
 
 NO_REQUEST = "not a request of HTTP/1.1: "
 
@@ -129,7 +129,7 @@ class Protocol(H11Protocol):
         self.app = _framed_once(_in_origin_form(self.app), self._refusing)
         self._bounds = bounds
         self._phase = ""
-        """What the client is at that has a deadline: "head" or "body"."""
+        """The current phase of the client that has a deadline: "head" or "body"."""
         self._deadline: asyncio.TimerHandle | None = None
         self._taking: asyncio.TimerHandle | None = None
 
