@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
-from vgpumgr_agent.hook_server import HookServer
+from vgpumgr_agent.hook.server import HookServer
 from vgpumgr_agent.refused import Refused
 
 

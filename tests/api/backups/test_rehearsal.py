@@ -138,7 +138,7 @@ def run(*words: str, settings: Path) -> str:
 
 @pytest.fixture
 def site(deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setattr("vgpumgr_agent.hooks._FIRST_ANSWER_S", 0)
+    monkeypatch.setattr("vgpumgr_agent.hook.admission._FIRST_ANSWER_S", 0)
     monkeypatch.setattr("vgpumgr_agent.control_plane.WAIT_S", 0)
     made_site = Site(deployment, tmp_path)
     with contextlib.closing(made_site):
