@@ -31,6 +31,7 @@ def doctor(
 
     Exit status 0 when all is well, 8 when there are warnings only, 1 when something fails.
     """
+    from vgpumgr.cli.broker_checks import brokers
     from vgpumgr.cli.checks import local_checks, virsh_refusal
     from vgpumgr.cli.executor_checks import executors
 
@@ -39,6 +40,7 @@ def doctor(
     findings = [
         *local_checks(Path(root), virsh=virsh),
         *executors(Path(root)),
+        *brokers(Path(root)),
         report_age(session, name or os.uname().nodename.split(".")[0]),
     ]
     _print(session, findings)
