@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* The arbiter's entry points: who is there, what it is told, and when it looks again. */
+/* The arbiter's entry points: parties and streams, requests, and the timer. */
 #include "arbiter_private.h"
 
 void vgpu_arbiter_arm(struct vgpu_arbiter *arbiter)
@@ -16,7 +16,7 @@ void vgpu_arbiter_arm(struct vgpu_arbiter *arbiter)
 			at_ns = min(at_ns, party->poll_at_ns);
 		others = others || (party->streams && party != arbiter->holder);
 	}
-	/* A party that is by itself and has no cap is not looked at. */
+	/* A party that is alone and has no cap is not watched. */
 	if (vgpu_gate_is_watching(arbiter) && (others || has_end(arbiter->holder)))
 		at_ns = min(at_ns, max(arbiter->watch_at_ns, arbiter->now_ns));
 	arbiter->ops->arm(arbiter, at_ns);
@@ -53,7 +53,7 @@ static void yielded(struct vgpu_arbiter *arbiter, struct vgpu_stream *stream,
 		vgpu_arbiter_let_start(arbiter, stream);
 }
 
-/* The child has work, and no lease that it knows of. */
+/* The child has work, and knows of no lease under which it may start. */
 static void ready(struct vgpu_arbiter *arbiter, struct vgpu_stream *stream)
 {
 	struct vgpu_party *party = stream->party;
@@ -151,7 +151,7 @@ void vgpu_arbiter_party_add(struct vgpu_arbiter *arbiter, struct vgpu_party *par
 	party->slice = slice;
 	party->next = arbiter->parties;
 	arbiter->parties = party;
-	/* What was seen before belongs to another slice's account. */
+	/* Processor time seen before belongs to another slice's account. */
 	vgpu_watch_reset(&party->watch);
 	vgpu_arbiter_publish(arbiter, party, VGPU_LEASE_NONE, false);
 }
@@ -178,7 +178,10 @@ void vgpu_arbiter_party_remove(struct vgpu_arbiter *arbiter,
 	vgpu_arbiter_arm(arbiter);
 }
 
-/* Streams that come back: what the gate has stopped stays stopped; others must be able to ask. */
+/*
+ * The gate of a party whose streams are added again: children that it has
+ * stopped stay stopped, but the others must be able to ask.
+ */
 static void review_gate_of(struct vgpu_arbiter *arbiter, struct vgpu_party *party, bool busy)
 {
 	if (party == arbiter->holder || party->poll_at_ns)

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* What the children of a party say in their pages, and what that means for a lease. */
+/*
+ * The state that the children of a party publish in their pages, and what it means for
+ * a lease.
+ */
 #include "arbiter_private.h"
 
 bool vgpu_child_is_busy(const struct vgpu_stream_view *view)
@@ -7,7 +10,10 @@ bool vgpu_child_is_busy(const struct vgpu_stream_view *view)
 	return (view->state & 1) == VGPU_STREAM_BUSY;
 }
 
-/* Has the child been busy since the lease was offered to it, or is it now under whichever? */
+/*
+ * Was the child busy since it was offered the lease, or is it busy now, under any
+ * number?
+ */
 bool vgpu_child_has_started(const struct vgpu_party *party, const struct vgpu_stream *stream,
 			    const struct vgpu_stream_view *view)
 {
@@ -17,9 +23,9 @@ bool vgpu_child_has_started(const struct vgpu_party *party, const struct vgpu_st
 }
 
 /*
- * Does the child still have to say that it is dry?  Its page says so earlier than its
- * yield, which also says if it has more work: without that its party would look like
- * one that went to sleep, and lose its place.
+ * Must the child still send its yield?  Its page shows DRY earlier than the yield,
+ * which also says whether it has more work.  Without that the party would look like
+ * one that went to sleep, and would lose its place in the queue.
  */
 bool vgpu_child_owes_yield(const struct vgpu_party *party, const struct vgpu_stream *stream,
 			   const struct vgpu_stream_view *view)
@@ -28,7 +34,7 @@ bool vgpu_child_owes_yield(const struct vgpu_party *party, const struct vgpu_str
 	       (vgpu_child_has_started(party, stream, view) && !stream->quit);
 }
 
-/* The lease has an end from now on; children that are dry already say nothing any more. */
+/* The lease has an end from now on.  Children that are dry already will not yield. */
 void vgpu_children_expect_yields(struct vgpu_arbiter *arbiter, struct vgpu_party *party)
 {
 	struct vgpu_stream *stream;
@@ -41,8 +47,9 @@ void vgpu_children_expect_yields(struct vgpu_arbiter *arbiter, struct vgpu_party
 }
 
 /*
- * How long the child was dry since the lease began.  It adds a span to idle_ns when
- * the span ends; a span that began before the lease counts from the lease's beginning.
+ * How long the child was dry since the lease began.  The child adds a span to idle_ns
+ * when the span ends; a span that began before the lease counts from the beginning of
+ * the lease.
  */
 u64 vgpu_child_idle_ns(const struct vgpu_arbiter *arbiter, const struct vgpu_party *party,
 		       const struct vgpu_stream_view *view)
@@ -58,8 +65,9 @@ u64 vgpu_child_idle_ns(const struct vgpu_arbiter *arbiter, const struct vgpu_par
 }
 
 /*
- * For how much of the last @elapsed_ns all children were dry.  Each says only how
- * long it was; with several, this is the least that it can have been.
+ * How much of the last @elapsed_ns all children were dry at the same time.  Each child
+ * only reports the length of its dry time; with several children, this is the smallest
+ * possible overlap.
  */
 u64 vgpu_children_unused_ns(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
 			    u64 elapsed_ns)
@@ -80,7 +88,7 @@ u64 vgpu_children_unused_ns(struct vgpu_arbiter *arbiter, struct vgpu_party *par
 	return all_ns;
 }
 
-/* Has any child of the party work that waits for a lease? */
+/* Does any child of the party have work that waits for a lease? */
 bool vgpu_children_want(const struct vgpu_party *party)
 {
 	const struct vgpu_stream *stream;
@@ -91,7 +99,10 @@ bool vgpu_children_want(const struct vgpu_party *party)
 	return false;
 }
 
-/* The child may start, if it has work: the lease is LENT, or about to be, and it is to be woken. */
+/*
+ * Offer the lease to the child, which may start if it has work.  The caller publishes
+ * LENT and wakes the child.
+ */
 void vgpu_child_offer(const struct vgpu_arbiter *arbiter, struct vgpu_stream *stream)
 {
 	stream->asked = stream->want;
@@ -100,7 +111,7 @@ void vgpu_child_offer(const struct vgpu_arbiter *arbiter, struct vgpu_stream *st
 	stream->offered_ns = arbiter->now_ns;
 }
 
-/* A child has started, so that its party has work after all. */
+/* Has a child started?  Then the party has work after all. */
 bool vgpu_children_have_begun(const struct vgpu_arbiter *arbiter, const struct vgpu_party *party)
 {
 	struct vgpu_stream *stream;
@@ -114,7 +125,7 @@ bool vgpu_children_have_begun(const struct vgpu_arbiter *arbiter, const struct v
 	return false;
 }
 
-/* Nothing is kept of them but what they want. */
+/* Detach all streams.  They only keep whether they want a lease. */
 void vgpu_children_detach(struct vgpu_party *party)
 {
 	struct vgpu_stream *stream;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The gate of a party: when it is to be open, and whose children must not run outside
- * leases.
+ * The gate of a party: when it is open, and which parties' children must not run
+ * outside leases.
  *
- * A party is confined after an offence (watch.h): its gate is open during its leases
- * only.  Frozen children cannot say that they have work, so a confined party gets a
- * short lease now and then without having asked.
+ * After an offence (watch.h) a party is confined: its gate is open during its leases
+ * only.  Frozen children cannot report that they have work, so a confined party gets
+ * a short lease from time to time without having asked.
  */
 #include "arbiter_private.h"
 
-/* How often children that are frozen are let run to say if they have work. */
+/* How often frozen children get a short lease in which they can report work. */
 #define POLL_EVERY_NS	20000000ull
 
 void vgpu_gate_ask(struct vgpu_arbiter *arbiter, struct vgpu_party *party, bool close)
@@ -25,7 +25,7 @@ bool vgpu_arbiter_is_confined(const struct vgpu_arbiter *arbiter, const struct v
 	return party->watch.until_ns > arbiter->now_ns;
 }
 
-/* What the gate of a party without a lease ought to be, when nobody is to be stopped any more. */
+/* Set the gate of a party without a lease, once no child has to be stopped any more. */
 void vgpu_gate_review(struct vgpu_arbiter *arbiter, struct vgpu_party *party, bool has_busy)
 {
 	bool confined = vgpu_arbiter_is_confined(arbiter, party);
@@ -37,7 +37,7 @@ void vgpu_gate_review(struct vgpu_arbiter *arbiter, struct vgpu_party *party, bo
 		party->poll_at_ns = arbiter->now_ns + POLL_EVERY_NS;
 }
 
-/* May somebody be harmed by what @party computes without a lease, or its cap? */
+/* Can @party harm another party, or exceed its own cap, by computing without a lease? */
 static bool is_watched(const struct vgpu_arbiter *arbiter, const struct vgpu_party *party)
 {
 	const struct vgpu_slice *slice = party->slice;
@@ -139,7 +139,10 @@ void vgpu_arbiter_gate_reset(struct vgpu_arbiter *arbiter, struct vgpu_party *pa
 	party->gate_closed = false;
 	party->poll_at_ns = 0;
 	vgpu_watch_reset(&party->watch);
-	/* All at once: nothing is asked of a gate that is gone, nor of the next one. */
+	/*
+	 * Detach all at once: neither this gate, which is gone, nor the next one may
+	 * be asked.
+	 */
 	vgpu_children_detach(party);
 	if (arbiter->holder == party) {
 		arbiter->closing = false;

@@ -14,7 +14,7 @@
  */
 #include "arbiter_private.h"
 
-/* For how long children that are frozen outside leases are let run without having asked. */
+/* How long a lease lasts that confined children get without having asked. */
 #define POLL_LIMIT_NS	1000000ull
 
 void vgpu_arbiter_publish(const struct vgpu_arbiter *arbiter, struct vgpu_party *party,
@@ -24,7 +24,7 @@ void vgpu_arbiter_publish(const struct vgpu_arbiter *arbiter, struct vgpu_party 
 	arbiter->ops->publish(party, &party->lease, wake);
 }
 
-/* To be called before anything that lets the scheduler look at the time. */
+/* Call this before anything in which the scheduler looks at the time. */
 u64 vgpu_arbiter_settle(struct vgpu_arbiter *arbiter, u64 now_ns)
 {
 	struct vgpu_party *holder = arbiter->holder;
@@ -67,7 +67,7 @@ void vgpu_arbiter_make_ready(struct vgpu_arbiter *arbiter, struct vgpu_party *pa
 			 arbiter->now_ns);
 }
 
-/* A party that waits for a lease has no work any more. */
+/* A party that waited for a lease has no work any more. */
 void vgpu_arbiter_sleep(struct vgpu_arbiter *arbiter, struct vgpu_party *party)
 {
 	party->ready = false;
@@ -75,7 +75,7 @@ void vgpu_arbiter_sleep(struct vgpu_arbiter *arbiter, struct vgpu_party *party)
 	vgpu_slice_sleep(arbiter->sched, party->slice, arbiter->now_ns);
 }
 
-/* A party that was not asked for its work gets no more than the time to say that it has some. */
+/* A party that did not ask for its lease only gets the time to report that it has work. */
 static u64 end_ns(const struct vgpu_arbiter *arbiter, const struct vgpu_lease *lease)
 {
 	return min(lease->expires_ns, arbiter->poll_until_ns);
@@ -111,7 +111,7 @@ static void lend(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
 		vgpu_gate_ask(arbiter, party, false);
 }
 
-/* The engine is nobody's. */
+/* The engine is free: ask the scheduler and lend it. */
 static void decide(struct vgpu_arbiter *arbiter)
 {
 	struct vgpu_lease lease;
@@ -136,7 +136,7 @@ static void end_lease(struct vgpu_arbiter *arbiter, struct vgpu_party *party, u3
 	vgpu_slice_yield(arbiter->sched, party->slice, &yield, arbiter->now_ns);
 }
 
-/* A child that woke up too late for its lease still has its work. */
+/* Did a child wake up too late for its lease?  Then it still has its work. */
 static bool has_missed(const struct vgpu_party *party, const struct vgpu_stream *stream,
 		       const struct vgpu_stream_view *view)
 {
@@ -145,8 +145,9 @@ static bool has_missed(const struct vgpu_party *party, const struct vgpu_stream 
 }
 
 /*
- * Nobody starts under the lease any more.  @stops: children that are busy are stopped
- * by the gate, and go on later.  Return whether there are any.
+ * Withdraw the lease: no child starts under it any more.  @stops: the gate stops
+ * children that are busy, and they continue in a later lease.  Returns whether there
+ * are any.
  */
 static bool withdraw(struct vgpu_arbiter *arbiter, struct vgpu_party *party, bool stops)
 {
@@ -165,7 +166,7 @@ static bool withdraw(struct vgpu_arbiter *arbiter, struct vgpu_party *party, boo
 	return has_busy;
 }
 
-/* The party is to have no lease any more, whatever its children do. */
+/* End the party's lease at once, whatever its children do. */
 void vgpu_arbiter_revoke(struct vgpu_arbiter *arbiter)
 {
 	struct vgpu_party *party = arbiter->holder;
@@ -176,7 +177,7 @@ void vgpu_arbiter_revoke(struct vgpu_arbiter *arbiter)
 	end_lease(arbiter, party, 0);
 }
 
-/* The engine is drained, or the gate is closed. */
+/* End the lease: all children are dry, or the gate is closed. */
 void vgpu_arbiter_finish(struct vgpu_arbiter *arbiter)
 {
 	struct vgpu_party *party = arbiter->holder;
@@ -192,7 +193,7 @@ void vgpu_arbiter_finish(struct vgpu_arbiter *arbiter)
 	decide(arbiter);
 }
 
-/* Take a lease that others wait for back, if all children are dry. */
+/* End a lease that others wait for, if all children are dry. */
 void vgpu_arbiter_take_back(struct vgpu_arbiter *arbiter)
 {
 	struct vgpu_party *party = arbiter->holder;
@@ -217,7 +218,10 @@ void vgpu_arbiter_take_back(struct vgpu_arbiter *arbiter)
 	vgpu_arbiter_finish(arbiter);
 }
 
-/* Children submit no more; what is under way is waited for a little. */
+/*
+ * The lease has expired: children submit no more, and what they have submitted gets a
+ * grace period.
+ */
 static void expire(struct vgpu_arbiter *arbiter)
 {
 	struct vgpu_party *party = arbiter->holder;
@@ -227,7 +231,7 @@ static void expire(struct vgpu_arbiter *arbiter)
 	vgpu_arbiter_take_back(arbiter);
 }
 
-/* Nobody waits any more: all children may start again. */
+/* No other party waits any more: all children may start again. */
 static void relax(struct vgpu_arbiter *arbiter, struct vgpu_party *party)
 {
 	struct vgpu_stream *stream;
@@ -242,7 +246,7 @@ static void relax(struct vgpu_arbiter *arbiter, struct vgpu_party *party)
 	vgpu_arbiter_publish(arbiter, party, VGPU_LEASE_LENT, true);
 }
 
-/* Something has changed, or time has passed: the lease may end earlier or later. */
+/* Something has changed or time has passed: the lease may end earlier or later. */
 void vgpu_arbiter_review(struct vgpu_arbiter *arbiter)
 {
 	struct vgpu_party *party = arbiter->holder;
@@ -254,7 +258,7 @@ void vgpu_arbiter_review(struct vgpu_arbiter *arbiter)
 	if (party->lease.state == VGPU_LEASE_EXPIRED)
 		return;
 	vgpu_sched_review(arbiter->sched, arbiter->now_ns, &lease);
-	/* What is due now was looked at now. */
+	/* A review that is due now has just been made. */
 	arbiter->look_at_ns = lease.review_at_ns > arbiter->now_ns ?
 			      lease.review_at_ns : U64_MAX;
 	party->lease.expires_ns = end_ns(arbiter, &lease);
@@ -262,7 +266,7 @@ void vgpu_arbiter_review(struct vgpu_arbiter *arbiter)
 		relax(arbiter, party);
 		return;
 	}
-	/* Children that saw it expire wait for a sign. */
+	/* Children that saw the lease expire wait for a wakeup. */
 	revived = old_ns <= arbiter->now_ns && party->lease.expires_ns > arbiter->now_ns;
 	vgpu_arbiter_publish(arbiter, party, party->lease.state, revived);
 	if (!had_end && has_end(party)) {
@@ -284,8 +288,8 @@ void vgpu_arbiter_review_holder(struct vgpu_arbiter *arbiter)
 }
 
 /*
- * A little before a lease ends it is looked at again: perhaps nobody else would get the
- * next one.
+ * A lease is reviewed shortly before its end, because perhaps no other party would get
+ * the next one.
  */
 static u64 early_ns(const struct vgpu_arbiter *arbiter)
 {
@@ -295,7 +299,7 @@ static u64 early_ns(const struct vgpu_arbiter *arbiter)
 	       expires_ns - arbiter->settings.early_ns : U64_MAX;
 }
 
-/* When the holder's lease is to be looked at. */
+/* When to review the holder's lease, or to lend the engine. */
 u64 vgpu_arbiter_lease_at_ns(const struct vgpu_arbiter *arbiter)
 {
 	const struct vgpu_party *holder = arbiter->holder;
@@ -331,7 +335,7 @@ void vgpu_arbiter_lease_look(struct vgpu_arbiter *arbiter, u64 due_ns)
 	}
 }
 
-/* The child asked before it saw the lease, or that its end was moved: let it look again. */
+/* The child asked before it saw the lease, or its moved end: wake it to look again. */
 void vgpu_arbiter_let_start(struct vgpu_arbiter *arbiter, struct vgpu_stream *stream)
 {
 	stream->want = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* What the files of the arbiter share with each other only. */
+/* Shared among the files of the arbiter only. */
 #ifndef VGPU_SCHED_ARBITER_PRIVATE_H
 #define VGPU_SCHED_ARBITER_PRIVATE_H
 
@@ -10,13 +10,13 @@ static inline u64 later(u64 at_ns, u64 by_ns)
 	return by_ns > U64_MAX - at_ns ? U64_MAX : at_ns + by_ns;
 }
 
-/* Does anybody else wait for the party's lease, or a cap end it? */
+/* Does another party wait for this lease, or a cap end it? */
 static inline bool has_end(const struct vgpu_party *party)
 {
 	return party->lease.expires_ns != U64_MAX;
 }
 
-/* arbiter_children.c: what children say */
+/* arbiter_children.c: the state of the children */
 bool vgpu_child_is_busy(const struct vgpu_stream_view *view);
 bool vgpu_child_has_started(const struct vgpu_party *party,
 			    const struct vgpu_stream *stream,
@@ -58,7 +58,7 @@ u64 vgpu_arbiter_lease_at_ns(const struct vgpu_arbiter *arbiter);
 void vgpu_arbiter_lease_look(struct vgpu_arbiter *arbiter, u64 due_ns);
 void vgpu_arbiter_let_start(struct vgpu_arbiter *arbiter, struct vgpu_stream *stream);
 
-/* arbiter.c: when to look again */
+/* arbiter.c: the timer */
 void vgpu_arbiter_arm(struct vgpu_arbiter *arbiter);
 
 #endif /* VGPU_SCHED_ARBITER_PRIVATE_H */

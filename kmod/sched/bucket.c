@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * A cap: a token bucket that is refilled continuously, computed when somebody
- * looks.  credit = min(burst, credit + elapsed * cap / period), exact: what the
- * division leaves over is carried.  Use may overdraw the credit; the overdraft
- * is worked off before anything else.  The bounds on cap and period in
- * vgpu_sched.h are what keeps each product below in 64 bits.
+ * A cap: a token bucket whose continuous refill is computed on demand. credit =
+ * min(burst, credit + elapsed * cap / period), exactly: the remainder of the
+ * division is carried over.  Use may overdraw the credit; the overdraft is paid
+ * back first.  The bounds on cap and period in vgpu_sched.h keep each product
+ * below within 64 bits.
  */
 #include "internal.h"
 
@@ -14,7 +14,7 @@ void vgpu_bucket_init(struct vgpu_bucket *bucket, u64 now_ns)
 	bucket->last_ns = now_ns;
 }
 
-/* The caller has refilled @bucket under the rate that ends now. */
+/* The caller has refilled @bucket up to now under the old rate. */
 void vgpu_bucket_configure(struct vgpu_bucket *bucket, u64 cap_ns,
 			   u64 period_ns, u64 burst_ns)
 {
@@ -63,7 +63,7 @@ bool vgpu_bucket_is_empty(const struct vgpu_bucket *bucket)
 	return bucket->cap_ns && bucket->credit_ns <= 0;
 }
 
-/* How long without use until the credit is @credit_ns (at most burst). */
+/* How long without use until the credit is @credit_ns (at most the burst). */
 u64 vgpu_bucket_wait_ns(const struct vgpu_bucket *bucket, u64 credit_ns)
 {
 	u64 times, part, wait;
@@ -81,7 +81,7 @@ u64 vgpu_bucket_wait_ns(const struct vgpu_bucket *bucket, u64 credit_ns)
 				bucket->cap_ns);
 }
 
-/* How long of use until the credit is gone, refill included. */
+/* How long of continuous use until the credit is gone, including refill. */
 u64 vgpu_bucket_lasts_ns(const struct vgpu_bucket *bucket)
 {
 	u64 drain = bucket->period_ns - bucket->cap_ns;

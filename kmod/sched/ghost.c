@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The policies under which a turn is not given away (invariant 16).  There a
- * slice is ready in its queue whether or not it has an item, so the engine's turn
- * comes to it, or to its ghost, by the same rules as everywhere.  Places that are
- * not sold are one more entity among the groups.
+ * Policies under which no other slice may use a slice's turn (invariant 16).  A
+ * slice is ready in its queue whether or not it has an item, so its turn, or that
+ * of its ghost, comes by the same rules as under other policies.  All unsold
+ * places are one more entity among the groups.
  */
 #include "internal.h"
 
-/* Weights under these policies: slices of groups, and places without a slice. */
+/*
+ * Set the weights under these policies: number of slices of a group, number of
+ * places without a slice.
+ */
 void vgpu_ghost_weigh(struct vgpu_sched *sched, struct vgpu_group *group)
 {
 	u32 sold = sched->nr_slices, places = sched->params.places;
@@ -21,7 +24,7 @@ void vgpu_ghost_weigh(struct vgpu_sched *sched, struct vgpu_group *group)
 	vgpu_queue_set_ready(&sched->queue, &sched->unsold, places > sold);
 }
 
-/* How long the turn of a place that is not sold lasts. */
+/* How long the turn of an unsold place lasts. */
 u64 vgpu_ghost_timeslice_ns(const struct vgpu_sched *sched)
 {
 	return max(vgpu_sched_timeslice_floor(sched), VGPU_UNSOLD_TIMESLICE_NS);
@@ -35,10 +38,10 @@ void vgpu_ghost_init(struct vgpu_sched *sched)
 }
 
 /*
- * @ns in which all who are ready are ghosts, whose turns would have followed each
- * other: everybody's virtual runtime has grown by the same amount, so that no lag
- * and no deadline moved against another and nothing is to be written down but
- * each slice's part.  Returns what is nobody's.
+ * Charge @ns in which all ready entities were ghosts whose turns would have
+ * followed each other.  Every virtual runtime has grown by the same amount, so no
+ * lag and no deadline has moved relative to another, and only each slice's part
+ * needs to be recorded.  Returns the time that no slice pays for.
  */
 u64 vgpu_ghost_park(struct vgpu_sched *sched, u64 ns)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Groups and slices: adding, changing, removing them, and whether they can be
+ * Groups and slices: adding, changing and removing them, and whether they can be
  * picked.  A slice is ready in its group's queue iff it has an item (or a ghost,
  * see ghost.c) and its cap has credit; a group is ready in the engine's queue iff
  * it has a ready slice and its own cap has credit.
@@ -24,7 +24,7 @@ static void disarm(struct vgpu_sched *sched, struct vgpu_bucket *bucket)
 	bucket->armed = false;
 }
 
-/* A throttle ends once this much credit is there: no runs in slivers. */
+/* A throttle ends only once this much credit is there, to avoid very short runs. */
 static u64 resume_credit(const struct vgpu_bucket *bucket)
 {
 	u64 timeslice_ns;
@@ -38,7 +38,7 @@ static u64 resume_credit(const struct vgpu_bucket *bucket)
 	return min(timeslice_ns, bucket->burst_ns);
 }
 
-/* What is used or earned has changed: the throttle ends at another time. */
+/* The use or the refill has changed: the throttle ends at another time. */
 static void rearm(struct vgpu_sched *sched, struct vgpu_bucket *bucket)
 {
 	if (!bucket->throttled)
@@ -49,8 +49,8 @@ static void rearm(struct vgpu_sched *sched, struct vgpu_bucket *bucket)
 }
 
 /*
- * If the credit is gone, throttle until enough is back.  Who was throttled within a
- * lease has gone on using it.
+ * If the credit is gone, throttle until enough is back.  A party that was throttled
+ * within a lease may have used more since.
  */
 void vgpu_throttle(struct vgpu_sched *sched, struct vgpu_bucket *bucket)
 {
@@ -81,8 +81,9 @@ static void unthrottle(struct vgpu_sched *sched, struct vgpu_bucket *bucket)
 }
 
 /*
- * Is @bucket, whose owner could do with the engine iff @wanted, no obstacle?
- * An obstacle that matters gets a timer; one that does not must wake nobody.
+ * Is @bucket no obstacle to its owner, which wants the engine iff @wanted?  A
+ * bucket that keeps its owner waiting gets a timer; otherwise a timer would wake
+ * the host for nothing.
  */
 static bool has_credit(struct vgpu_sched *sched, struct vgpu_bucket *bucket,
 		       bool wanted)
@@ -126,7 +127,7 @@ void vgpu_slice_refresh(struct vgpu_sched *sched, struct vgpu_slice *slice)
 	vgpu_group_refresh(sched, slice->group);
 }
 
-/* The time of @timer has come. */
+/* The throttle of @timer ends. */
 void vgpu_throttle_over(struct vgpu_sched *sched, struct vgpu_node *timer)
 {
 	struct vgpu_bucket *bucket =
@@ -145,7 +146,7 @@ static void overdraw(struct vgpu_sched *sched, struct vgpu_bucket *bucket, u64 n
 	vgpu_throttle(sched, bucket);
 }
 
-/* The slice has used @ns beside what it is charged for. */
+/* Take @ns that the slice has used beside its charges from the caps. */
 void vgpu_slice_overdraw(struct vgpu_sched *sched, struct vgpu_slice *slice,
 			 u64 ns)
 {
@@ -155,7 +156,7 @@ void vgpu_slice_overdraw(struct vgpu_sched *sched, struct vgpu_slice *slice,
 	vgpu_lease_recall(sched);
 }
 
-/* New parameters of a cap, from now on. */
+/* Apply new parameters of a cap from now on. */
 static void set_cap(struct vgpu_sched *sched, struct vgpu_bucket *bucket,
 		    u64 cap_ns, u64 period_ns, u64 burst_ns)
 {
@@ -184,9 +185,9 @@ static void apply_slice_params(struct vgpu_sched *sched,
 }
 
 /*
- * The timeslice of a group is also that of its slices, and their default burst.
- * A slice takes a new one over when it wakes or is next chosen; so does the
- * group's queue a new overrun of the engine.
+ * The timeslice of a group is also that of its slices, and their default burst.  A
+ * slice adopts a new timeslice when it wakes or is next chosen; at the same time
+ * the group's queue adopts a new overrun of the engine.
  */
 void vgpu_slice_follow_group(struct vgpu_sched *sched, struct vgpu_slice *slice)
 {
@@ -211,7 +212,7 @@ enum vgpu_sched_field vgpu_slice_fault(const struct vgpu_sched *sched,
 			      VGPU_FIELD_ABSENT;
 }
 
-/* There is one more slice or one less. */
+/* Count a slice that was added (1) or removed (-1). */
 static void count_slice(struct vgpu_sched *sched, struct vgpu_group *group,
 			int change)
 {

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * Hold and gap gate: a group of band L keeps the engine between two items of one
- * request (invariant 13), and what of the fair band may execute meanwhile
- * (invariant 14).  The idea is FIKIT's (Wu, arXiv 2311.10359); that fills are
- * paid from a budget of measured inversion, and no more than it, is ours.
+ * request (invariant 13), and the gate decides which items of the fair band may
+ * execute meanwhile (invariant 14).  The idea is from FIKIT (Wu, arXiv 2311.10359).
+ * New here is that fills are paid from a budget of measured inversion and cannot
+ * exceed it.
  *
- * While it idles the engine the holder is the owner and pays like one.  While
- * somebody else fills the gap it sleeps like anybody without an item.
+ * While the engine idles for the holder, the holder is the owner and pays like one.
+ * While another group fills the gap, the holder sleeps like any slice without an
+ * item.
  */
 #include "internal.h"
 
-/* So many groups are asked for an item that fits, best first. */
+/* How many groups are tried for an item that fits, best first. */
 #define FILLERS		4u
-/* A gap that is not longer than so many switches is not worth a lease. */
+/* A gap that is not longer than this many switches is not worth a lease. */
 #define FILL_SWITCHES	2u
 
 static bool is_over(const struct vgpu_slice *slice)
@@ -24,7 +26,7 @@ static bool is_over(const struct vgpu_slice *slice)
 	       group->bucket.throttled || slice->bucket.throttled;
 }
 
-/* By default the inversion budget saves up one chunk, however long that is now. */
+/* By default the inversion budget can save up one chunk of the present length. */
 void vgpu_hold_configure(struct vgpu_sched *sched, struct vgpu_group *group)
 {
 	const struct vgpu_group_params *params = &group->params;
@@ -36,7 +38,10 @@ void vgpu_hold_configure(struct vgpu_sched *sched, struct vgpu_group *group)
 				      sched->params.max_chunk_ns);
 }
 
-/* The run of @slice's group has just run dry.  A hold that lasts is never taken. */
+/*
+ * Begin a hold after the run of @slice's group ran dry.  A hold in progress is
+ * never replaced.
+ */
 void vgpu_hold_begin(struct vgpu_sched *sched, struct vgpu_slice *slice)
 {
 	struct vgpu_group *group = slice->group;
@@ -65,7 +70,7 @@ static u64 lasts_ns(const struct vgpu_sched *sched)
 	return min(ns, vgpu_bucket_lasts_ns(&slice->bucket));
 }
 
-/* While the engine idles for its holder, the holder pays no longer than this. */
+/* While the engine idles for the holder, the holder pays at most until this time. */
 void vgpu_hold_bound(struct vgpu_sched *sched)
 {
 	struct vgpu_slice *slice = sched->hold.slice;
@@ -78,7 +83,7 @@ void vgpu_hold_bound(struct vgpu_sched *sched)
 	sched->busy_bounded = true;
 }
 
-/* The engine idles for its holder no more; who fills or what is next decides. */
+/* The engine no longer idles for its holder, because a new decision is made. */
 void vgpu_hold_pause(struct vgpu_sched *sched)
 {
 	struct vgpu_slice *slice = sched->owner;
@@ -106,7 +111,7 @@ void vgpu_hold_review(struct vgpu_sched *sched)
 		sched->hold.slice = NULL;
 }
 
-/* Somebody executed for @ns; was the holder ready? */
+/* Charge @ns of execution during a hold as inversion if the holder was ready. */
 void vgpu_hold_charge(struct vgpu_sched *sched, u64 ns)
 {
 	struct vgpu_group *group = sched->hold.slice->group;
@@ -119,8 +124,8 @@ void vgpu_hold_charge(struct vgpu_sched *sched, u64 ns)
 }
 
 /*
- * The shortest lease that @slice can fill a gap with: its first kernel, about which
- * it may lie, because a lease ends with the gap and not with the kernel.
+ * The shortest lease with which @slice can fill a gap: its first kernel.  A false
+ * hint does no harm, because the lease ends with the gap and not with the kernel.
  */
 static u64 least_lease_ns(const struct vgpu_sched *sched,
 			  const struct vgpu_slice *slice)
@@ -148,7 +153,7 @@ static u64 piece_ns(const struct vgpu_sched *sched,
 				     longest_ns;
 }
 
-/* The inversion budget that would let @slice pass now. */
+/* The inversion budget that @slice would need to pass now. */
 static u64 needs_ns(const struct vgpu_sched *sched,
 		    const struct vgpu_slice *slice)
 {
@@ -159,7 +164,7 @@ static u64 needs_ns(const struct vgpu_sched *sched,
 					 piece_ns(sched, slice));
 }
 
-/* The longest piece of @slice that may begin now; 0 for none at all. */
+/* The longest piece of @slice that may begin now; 0 if none may. */
 u64 vgpu_hold_allows_ns(const struct vgpu_sched *sched,
 			const struct vgpu_slice *slice)
 {
@@ -189,7 +194,7 @@ u64 vgpu_hold_allows_ns(const struct vgpu_sched *sched,
 	return gap_ns - elapsed_ns;
 }
 
-/* A group of the fair band with an item that passes the gate, or NULL. */
+/* The first group of the fair band with an item that passes the gate, or NULL. */
 struct vgpu_group *vgpu_hold_filler(struct vgpu_sched *sched)
 {
 	struct vgpu_entity *entity, *refused[FILLERS];
@@ -216,7 +221,7 @@ struct vgpu_group *vgpu_hold_filler(struct vgpu_sched *sched)
 	return filler;
 }
 
-/* Nobody fits: the engine idles for its holder. */
+/* No item fits: the engine idles for its holder. */
 void vgpu_hold_resume(struct vgpu_sched *sched)
 {
 	struct vgpu_slice *slice = sched->hold.slice;
@@ -230,7 +235,7 @@ void vgpu_hold_resume(struct vgpu_sched *sched)
 	vgpu_queue_resume(&sched->queue, &group->entity);
 }
 
-/* When the decision to idle for the holder is to be taken again. */
+/* When to decide again whether to idle for the holder. */
 u64 vgpu_hold_wake_at_ns(const struct vgpu_sched *sched)
 {
 	const struct vgpu_slice *slice = sched->hold.slice;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* What the files of the scheduler core share with each other only. */
+/* Shared among the files of the scheduler core only. */
 #ifndef VGPU_SCHED_INTERNAL_H
 #define VGPU_SCHED_INTERNAL_H
 
 #include "vgpu_lease.h"
 
 /*
- * Clock and virtual time both wrap, so they are compared by their difference:
- * right as long as what is compared lies less than 2^63 apart.
+ * Clock and virtual time both wrap, so they are compared by their difference,
+ * which is right as long as the two values are less than 2^63 apart.
  */
 static inline bool vgpu_before(u64 a, u64 b)
 {
@@ -19,7 +19,7 @@ static inline u64 vgpu_earlier(u64 a, u64 b)
 	return vgpu_before(a, b) ? a : b;
 }
 
-/* An overdraft of more than three days is taken as three days. */
+/* An overdraft of more than three days counts as three days. */
 #define OVERDRAFT_MAX_NS	(1ull << 48)
 
 /* Does an idle slice keep its turn? */
@@ -70,7 +70,7 @@ bool vgpu_queue_keeps(struct vgpu_queue *queue, struct vgpu_entity *entity,
 s64 vgpu_queue_lag_ns(const struct vgpu_queue *queue,
 		      const struct vgpu_entity *entity);
 
-/* reserve.c: who is admitted to band L, and what is left of its budget */
+/* reserve.c: admission to band L, and what is left of each budget */
 enum vgpu_sched_field
 vgpu_reserve_check(const struct vgpu_sched *sched,
 		   const struct vgpu_group *group,
@@ -95,7 +95,7 @@ u64 vgpu_predict_fill_ns(const struct vgpu_group *group, u32 kernel_id,
 u64 vgpu_predict_gap_ns(const struct vgpu_group *group, u32 kernel_id,
 			u64 elapsed_ns, u64 *longest_ns);
 
-/* hold.c: the engine between two items of one request */
+/* hold.c: holding the engine between two items of one request */
 void vgpu_hold_configure(struct vgpu_sched *sched, struct vgpu_group *group);
 void vgpu_hold_begin(struct vgpu_sched *sched, struct vgpu_slice *slice);
 void vgpu_hold_bound(struct vgpu_sched *sched);
@@ -108,19 +108,19 @@ struct vgpu_group *vgpu_hold_filler(struct vgpu_sched *sched);
 void vgpu_hold_resume(struct vgpu_sched *sched);
 u64 vgpu_hold_wake_at_ns(const struct vgpu_sched *sched);
 
-/* ghost.c: turns that are not given away */
+/* ghost.c: turns that no other slice may use */
 u64 vgpu_ghost_timeslice_ns(const struct vgpu_sched *sched);
 void vgpu_ghost_init(struct vgpu_sched *sched);
 void vgpu_ghost_weigh(struct vgpu_sched *sched, struct vgpu_group *group);
 u64 vgpu_ghost_park(struct vgpu_sched *sched, u64 ns);
 
-/* lease.c: the engine, lent until a moment */
+/* lease.c: the engine, lent until a given time */
 static inline bool vgpu_lease_is_open(const struct vgpu_sched *sched)
 {
 	return sched->loan.lent && sched->loan.open;
 }
 
-/* The last run that has ended, once. */
+/* Report the last run that has ended, but only once. */
 static inline void vgpu_run_report(struct vgpu_sched *sched,
 				   struct vgpu_ended_run *ended)
 {
@@ -132,7 +132,7 @@ u64 vgpu_lease_runs(const struct vgpu_sched *sched, u64 now_ns, u64 *end_ns);
 void vgpu_lease_renew(struct vgpu_sched *sched, u64 runs);
 void vgpu_lease_recall(struct vgpu_sched *sched);
 
-/* run.c: who owns the engine */
+/* run.c: the owner of the engine */
 struct vgpu_slice *vgpu_first_slice(const struct vgpu_group *group);
 void vgpu_review_caps(struct vgpu_sched *sched);
 u64 vgpu_run_left_ns(const struct vgpu_sched *sched);

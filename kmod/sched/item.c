@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * What the core is told of a slice's items: that there is one, what is said of
- * it, and that it is done.  Here predictions are learnt (predict.c).
+ * A slice's items: whether it has one, how it is described, and when it is
+ * done.  Predictions are learnt here (predict.c).
  */
 #include "internal.h"
 
-/* The gap since the last item of the same request is over. */
+/* The gap after the last item of the same request is over. */
 void vgpu_slice_end_gap(struct vgpu_sched *sched, struct vgpu_slice *slice)
 {
 	if (slice->more && !slice->has_item)
@@ -13,7 +13,7 @@ void vgpu_slice_end_gap(struct vgpu_sched *sched, struct vgpu_slice *slice)
 				       sched->now_ns - slice->done_at_ns);
 }
 
-/* The slice has an item, and this is said of it. */
+/* The slice has an item with this description. */
 void vgpu_slice_describe(struct vgpu_sched *sched, struct vgpu_slice *slice,
 			 const struct vgpu_item_info *item)
 {

@@ -2,19 +2,20 @@
 /*
  * Leases: see vgpu_lease.h for the interface and invariant 18 for the rules.
  *
- * A lease is a run whose end the arbiter knows beforehand.  Its end is kept as a
- * moment, ->until_ns, or it is ->open.  If it is ->kept or ->open, it lies behind
- * the end of the present run, because the owner would be chosen again then.  That
- * run is ended, and the next begun, when time passes its end (vgpu_lease_renew()),
- * which needs no call by anybody; runs of a lease without an end are counted all at
+ * A lease is a run whose end the arbiter knows beforehand.  The end is a time,
+ * ->until_ns, or the lease is ->open.  A ->kept or ->open lease ends later than the
+ * present run, because the owner would be chosen again at the run's end.  When time
+ * passes that end, the run is ended and the next one begun (vgpu_lease_renew()); no
+ * caller has to ask for that.  Runs of a lease without an end are counted all at
  * once.
  *
- * What was foreseen holds only until the readiness, weight or debt of anybody
- * changes; then vgpu_lease_recall() takes back what lies behind the present run.
+ * The prediction holds only until the readiness, weight or debt of any slice
+ * changes.  Then vgpu_lease_recall() brings the end back to that of the present
+ * run.
  */
 #include "internal.h"
 
-/* Has nobody else anything to execute now, not even a ghost? */
+/* Does no other slice, not even a ghost, have anything to execute now? */
 static bool is_alone(const struct vgpu_sched *sched)
 {
 	const struct vgpu_slice *owner = sched->owner;
@@ -31,8 +32,8 @@ static u64 run_end_ns(const struct vgpu_sched *sched)
 }
 
 /*
- * A lease is out, and goes on: how many runs end within it until @now_ns, and when
- * the last of them does.  Several at once only if all last the same timeslice.
+ * For a lease that continues: how many runs end within it until @now_ns, and when
+ * the last of them ends.  More than one only if all last the same timeslice.
  */
 u64 vgpu_lease_runs(const struct vgpu_sched *sched, u64 now_ns, u64 *end_ns)
 {
@@ -55,7 +56,7 @@ u64 vgpu_lease_runs(const struct vgpu_sched *sched, u64 now_ns, u64 *end_ns)
 	return 1 + timeslice_ns;
 }
 
-/* So many runs end now. */
+/* End this many runs now. */
 void vgpu_lease_renew(struct vgpu_sched *sched, u64 runs)
 {
 	struct vgpu_slice *owner = sched->owner;
@@ -70,7 +71,7 @@ void vgpu_lease_renew(struct vgpu_sched *sched, u64 runs)
 	vgpu_run_renew(sched, VGPU_RUN_TIMESLICE, runs, sched->run_band);
 }
 
-/* No lease ends so soon that it was not worth lending. */
+/* Extend an end that would make the lease too short to be worth lending. */
 static u64 least_end_ns(const struct vgpu_sched *sched, u64 end_ns)
 {
 	u64 least_ns = sched->loan.begun_ns + sched->params.min_chunk_ns;
@@ -78,7 +79,7 @@ static u64 least_end_ns(const struct vgpu_sched *sched, u64 end_ns)
 	return vgpu_before(end_ns, least_ns) ? least_ns : end_ns;
 }
 
-/* Something has changed: nobody knows any more who is chosen after this run. */
+/* Something has changed: it is no longer known which slice is chosen after this run. */
 void vgpu_lease_recall(struct vgpu_sched *sched)
 {
 	struct vgpu_loan *loan = &sched->loan;
@@ -89,7 +90,7 @@ void vgpu_lease_recall(struct vgpu_sched *sched)
 	loan->until_ns = least_end_ns(sched, run_end_ns(sched));
 }
 
-/* Will the owner be chosen again at the end of its run, as things are now? */
+/* Will the owner be chosen again at the end of its run, if nothing changes? */
 static bool is_kept(struct vgpu_sched *sched)
 {
 	struct vgpu_slice *owner = sched->owner;
@@ -106,7 +107,10 @@ static bool is_kept(struct vgpu_sched *sched)
 	return !first && vgpu_queue_keeps(&sched->queue, &group->entity, left_ns);
 }
 
-/* What a lease without an end has not moved: the owner's reservation. */
+/*
+ * End the state without an end: bring the owner's reservation, which such a lease
+ * does not use, up to date.
+ */
 static void end_open(struct vgpu_sched *sched)
 {
 	struct vgpu_group *group = sched->owner->group;
@@ -118,7 +122,7 @@ static void end_open(struct vgpu_sched *sched)
 	vgpu_reserve_refresh(sched, group);
 }
 
-/* The end of the lease, as things are now, if there is nobody for whom it is cut. */
+/* Set the end of the lease in the present state, if no other group cuts it. */
 static void set_end(struct vgpu_sched *sched)
 {
 	struct vgpu_loan *loan = &sched->loan;
@@ -191,8 +195,8 @@ static u64 earlier_of(u64 at_ns, const struct vgpu_node *first)
 }
 
 /*
- * When the end of the lease is to be looked at, if nothing happens before: when
- * somebody may use the engine again, or may go first again.
+ * When to review the end of the lease if nothing happens before: when another slice
+ * may use the engine again, or may go first again.
  */
 static u64 review_at_ns(const struct vgpu_sched *sched)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Which parameters are good, and the histogram of run lengths. */
+/* Checks of parameters, and the histogram of run lengths. */
 #include "internal.h"
 
 static bool outside(u64 value, u64 least, u64 most)
@@ -13,7 +13,7 @@ u64 vgpu_sched_timeslice_floor(const struct vgpu_sched *sched)
 		   (u64)VGPU_TIMESLICE_MIN_NS);
 }
 
-/* Invariant 17: what to change, or VGPU_FIELD_NONE. */
+/* Invariant 17: the field to change, or VGPU_FIELD_NONE. */
 enum vgpu_sched_field vgpu_combination_check(enum vgpu_policy policy,
 					     enum vgpu_mode mode,
 					     enum vgpu_band band)
@@ -128,7 +128,7 @@ vgpu_slice_params_check(const struct vgpu_sched *sched,
 			 params->burst_ns);
 }
 
-/* R9: what cannot be interrupted is bounded. */
+/* R9: the length of an item that cannot be interrupted is bounded. */
 enum vgpu_sched_field vgpu_item_check(const struct vgpu_sched *sched,
 				      const struct vgpu_item_info *item)
 {

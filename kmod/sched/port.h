@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * Everything the scheduler core takes from its surroundings.  No other file of
- * kmod/sched/ includes a header from outside this directory, but vgpu_arbiter.h
- * that of what it says to children, uapi/vgpu_lease_page.h.
+ * kmod/sched/ includes a header from outside this directory, with one
+ * exception: vgpu_arbiter.h includes uapi/vgpu_lease_page.h, the interface to
+ * children.
  */
 #ifndef VGPU_SCHED_PORT_H
 #define VGPU_SCHED_PORT_H

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * How long a group's kernels take, and how long the gaps after them are, learnt
- * from what it completed.  Per kernel id two histograms of the same log-linear
- * buckets as run lengths, counts of a byte that are all halved when one is full,
- * so that the past fades.  The table is part of the group: nobody else's items
- * can change what is predicted for it, whatever ids they use.
+ * Predicts how long a group's kernels take, and how long the gaps after them are,
+ * from the items that the group completed.  Each kernel id has two histograms with
+ * the same log-linear buckets as run lengths.  A count is one byte; when one is
+ * full, all counts of its histogram are halved, so old samples fade.  The table is
+ * part of the group, so other groups' items never change its predictions, whatever
+ * ids they use.
  */
 #include "internal.h"
 
 #define LAST_BUCKET	(VGPU_PREDICT_BUCKETS - 1)
-/* A kernel is in one of so many places from where its id hashes to. */
+/* A kernel is in one of this many entries from the one its id hashes to. */
 #define PROBES		4u
 #define COUNT_MAX	255
 
@@ -40,7 +41,10 @@ static u32 age(const struct vgpu_predictor *predictor, u32 at)
 	return kernel->used ? predictor->records - kernel->used : U32_MAX;
 }
 
-/* The kernel's entry, made in the place used longest ago if there is none. */
+/*
+ * The kernel's entry.  If there is none, it replaces the entry that was used
+ * longest ago.
+ */
 static struct vgpu_kernel *find_or_make(struct vgpu_predictor *predictor, u32 id)
 {
 	u32 i, at, oldest = place(id, 0);
@@ -83,7 +87,7 @@ static bool has_enough(const u8 *counts)
 	return samples >= VGPU_PREDICT_SAMPLES;
 }
 
-/* Where the lengths of a bucket end; the last one holds any length. */
+/* The upper end of a bucket's lengths; the last bucket has none. */
 static u64 end_ns(u32 bucket)
 {
 	return bucket < LAST_BUCKET ? vgpu_hist_bucket_start_ns(bucket + 1) :
@@ -113,7 +117,7 @@ u64 vgpu_predict_duration_ns(const struct vgpu_group *group,
 	return end_ns(bucket);
 }
 
-/* The gaps that can be meant: enough are known, and they are not over yet. */
+/* The histogram of gaps after a kernel, NULL if there are too few samples. */
 static const u8 *gaps_of(const struct vgpu_group *group, u32 kernel_id)
 {
 	const struct vgpu_kernel *kernel = find(group, kernel_id);
@@ -143,8 +147,8 @@ u64 vgpu_predict_inversion_ns(const struct vgpu_group *group, u32 kernel_id,
 }
 
 /*
- * The longest piece that, begun now, is expected to take no more than @inversion_ns
- * longer than the rest of the gap; 0 if too few gaps are known.
+ * The longest piece that, if it begins now, is expected to exceed the rest of the
+ * gap by at most @inversion_ns; 0 if too few gaps are known.
  */
 u64 vgpu_predict_fill_ns(const struct vgpu_group *group, u32 kernel_id,
 			 u64 elapsed_ns, u64 inversion_ns)
@@ -170,7 +174,7 @@ u64 vgpu_predict_fill_ns(const struct vgpu_group *group, u32 kernel_id,
 	return over ? ns + div64_u64(inversion_ns * samples - sum_ns, over) : 0;
 }
 
-/* Of the gaps that are not over, the bounds of the shortest. */
+/* The bounds of the shortest among the gaps that are longer than @elapsed_ns. */
 u64 vgpu_predict_gap_ns(const struct vgpu_group *group, u32 kernel_id,
 			u64 elapsed_ns, u64 *longest_ns)
 {

@@ -4,45 +4,51 @@
  * of one level: groups on an engine, or slices in a group.
  *
  * The virtual runtime v of an entity grows by ns / weight.  The virtual time V
- * of the queue is the weighted mean of the v of its members.  Instead of sums
- * of weight * v we keep V itself, rounded down, and what the rounding left:
+ * of the queue is the weighted mean of the v of its members.  Instead of sums of weight
+ * * v the code keeps V itself, rounded down, and the remainder of that rounding:
  *
  *	sum(weight_i * (v_i - vtime)) == vtime_rem,   0 <= vtime_rem < sum(weight_i)
  *
- * which is fair.c's sum relative to a moving origin with the origin always at
- * V.  It is exact, and eligibility needs no division: v <= V iff v <= vtime.
+ * This is fair.c's sum relative to a moving origin, with the origin always at V.  It is
+ * exact, and eligibility needs no division: v <= V iff v <= vtime.
  *
- * Members are the ready entities (tree "ready"), those asleep or throttled that
- * are still in debt (tree "debtors"), and one that runs its last moments without
- * being ready (in neither tree until vgpu_queue_put()).  As lags add up to zero
- * and debtors are above V, a queue with members always has an eligible ready
- * one once nobody runs.
+ * The members are the ready entities (tree "ready"), the sleeping or throttled entities
+ * that are still in debt (tree "debtors"), and at most one entity that runs its last
+ * moments without being ready (in neither tree until vgpu_queue_put()).  Lags add up to
+ * zero and debtors are above V, so a queue with members has an eligible ready entity
+ * once none is running.
  *
- * A request is as large as the longest legal run, timeslice and overrun, not
- * just the timeslice: the bound on lag (Stoica's theorem 1) needs that no run
- * exceeds its request.  With smaller requests the overruns of many light
- * entities add up in front of a heavy one: 100 against 50 times 1, pieces up to
- * 0.4 ms, timeslice 1 ms gave a lag of 4.8 ms.  So who becomes ready begins a new
- * request, because it may run for a whole timeslice again: 64 who came back to the
- * rest of one, all with the same deadline, kept one of half of all weight waiting
- * for 48 of their timeslices.
+ * A request is as large as the longest legal run, timeslice and overrun, not just the
+ * timeslice, because the bound on lag (Stoica's theorem 1) requires that no run exceeds
+ * its request.  With smaller requests the overruns of many light entities add up in
+ * front of a heavy one: weight 100 against 50 of weight 1, with pieces up to 0.4 ms and
+ * a timeslice of 1 ms, gave a lag of 4.8 ms.  For the same reason an entity that
+ * becomes ready begins a new request: it may run for a whole timeslice again.  Without
+ * that, 64 entities that returned to the rest of a request, all with the same deadline,
+ * kept an entity with half of all weight waiting for 48 of their timeslices.
+ *
+ * An entity that joins with credit (v below H, the furthest V has been) pulls V back,
+ * and the others wait until V is at H again.  So the total credit is bounded.  Let D =
+ * sum(weight_i * (H - v_i)) over the members be the credit that they have, and P the
+ * pool of credit that may still be given:
  *
  * Who joins with credit, v below H, the furthest V has been, pulls V back, and the
  * others wait until V is at H again.  So what all have of it together is bounded.
  * With D = sum(weight_i * (H - v_i)) over the members, the credit that is out, and
  * a pool P of what may still be given:
  *
- *	V gets ahead by service		P grows by the weight that sleeps, times that
- *	a member leaves with v below H	D falls by its credit, P grows by it
- *	one joins with credit		P is cut so that D + P is at most its timeslice;
+ *	V passes H by service		P grows by the sleeping weight times that
+ *	a member leaves, v below H	D falls by its credit, P grows by it
+ *	an entity joins with credit	P is cut so that D + P is at most its timeslice;
  *					it gets no more than P; D grows by that, P falls
- *	one joins with next to none	it joins with none
+ *	one joins with almost none	it joins with none
  *
- * Service either lowers D or moves H.  So if T is the time that members were served
- * and W the weight of all, asleep or not, T - (D + P at its beginning) is at most
- * W * (H now - H then): sleepers delay nobody by more than one timeslice beyond what
- * they would have been served, had they not slept.  With a timeslice each, 255 who
- * returned together kept one of half of all weight waiting for 255 of them.
+ * Service either lowers D or moves H.  Let T be the time that members were served and W
+ * the weight of all entities, asleep or not.  Then T - (D + P at its beginning) is at
+ * most W * (H now - H then).  So sleepers delay nobody by more than one timeslice
+ * beyond the service that they would have received awake.  When each returner had a
+ * timeslice of credit, 255 that returned together kept an entity with half of all
+ * weight waiting for 255 timeslices.
  */
 #include "internal.h"
 
@@ -50,13 +56,16 @@
 #define VTIME_SHIFT	14
 /* weight * (v - V) of a debt saturates here: 78 hours. */
 #define DEBT_MAX	((s64)1 << 62)
-/* The pool of credit is never of use beyond the longest timeslice. */
+/* More credit in the pool than the longest timeslice is never useful. */
 #define CREDIT_MAX	(VGPU_TIMESLICE_MAX_NS << VTIME_SHIFT)
-/* So little credit is what rounding leaves of none, and worth no cut of the pool. */
+/*
+ * Credit up to this may be the rounding error of none, and is not worth cutting the
+ * pool for.
+ */
 #define NO_CREDIT	64
-/* A lap of virtual time; two are still comparable by difference. */
+/* A lap of virtual time; times two laps apart can still be compared by difference. */
 #define VTIME_LAP	(1ull << 62)
-/* Wrap soon after the start, so that wrapping is nothing special. */
+/* Wrap soon after the start, so that every test covers wrapping. */
 #define VTIME_START	(0 - (1ull << 40))
 
 static struct vgpu_entity *entity_of(struct vgpu_node *node)
@@ -89,7 +98,9 @@ static void raise_high(struct vgpu_queue *queue)
 		queue->vtime_high = queue->vtime;
 }
 
-/* @weight times a stretch of virtual time, as far as it counts as credit. */
+/*
+ * @weight times a distance in virtual time, saturated at CREDIT_MAX.
+ */
 static u64 to_credit(u64 vtime, u64 weight)
 {
 	u64 units;
@@ -99,7 +110,7 @@ static u64 to_credit(u64 vtime, u64 weight)
 	return min(units, CREDIT_MAX);
 }
 
-/* What the pool of credit has got until now. */
+/* The pool of credit as of now. */
 static u64 pool_units(const struct vgpu_queue *queue)
 {
 	u64 earned = to_credit(queue->vtime_high - queue->credit_mark, queue->asleep);
@@ -107,14 +118,17 @@ static u64 pool_units(const struct vgpu_queue *queue)
 	return min(queue->credit + earned, CREDIT_MAX);
 }
 
-/* To be called before what sleeps changes. */
+/* Call this before the sleeping weight changes. */
 static void settle_credit(struct vgpu_queue *queue)
 {
 	queue->credit = pool_units(queue);
 	queue->credit_mark = queue->vtime_high;
 }
 
-/* How much more credit than is out there may be, by the timeslice of a returner. */
+/*
+ * How much credit may be added to what members have, given the timeslice of a returning
+ * entity.
+ */
 static u64 room_units(const struct vgpu_queue *queue, u64 timeslice_ns)
 {
 	u64 most = timeslice_ns << VTIME_SHIFT;
@@ -158,10 +172,10 @@ static void new_request(struct vgpu_queue *queue, struct vgpu_entity *entity)
 }
 
 /*
- * The most credit of its own an entity may have puts its v at *least.  It is measured
- * from the furthest V has been: a light entity with credit can pull V far back
- * while all heavy ones sleep, and who woke just then would gain its weight times
- * that over those who sleep on.
+ * Sets *least to the v at which an entity has the most credit it may have.  It is
+ * measured from the furthest V has been: a light entity with credit can pull V far back
+ * while all heavy ones sleep.  Measured from V, an entity that wakes just then would
+ * gain its weight times that distance over those that sleep on.
  */
 static bool has_too_much_credit(const struct vgpu_queue *queue,
 				const struct vgpu_entity *entity, u64 *least)
@@ -171,7 +185,10 @@ static bool has_too_much_credit(const struct vgpu_queue *queue,
 	       vgpu_before(entity->node.key, *least);
 }
 
-/* With which v an entity that sleeps would join, and what of the pool is left then. */
+/*
+ * The v at which a sleeping entity would join, and in *pool what would be left of the
+ * pool.
+ */
 static u64 joining_key(const struct vgpu_queue *queue,
 		       const struct vgpu_entity *entity, u64 *pool)
 {
@@ -190,7 +207,7 @@ static u64 joining_key(const struct vgpu_queue *queue,
 	return key;
 }
 
-/* Invariant 4.  The caller begins a new request. */
+/* Make the entity a member (invariant 4).  The caller begins a new request. */
 static void join(struct vgpu_queue *queue, struct vgpu_entity *entity)
 {
 	settle_credit(queue);
@@ -216,7 +233,7 @@ static void leave(struct vgpu_queue *queue, struct vgpu_entity *entity)
 	move_vtime(queue, lag_units(queue, entity));
 }
 
-/* Invariant 3: a member that is not ready leaves when it is not in debt. */
+/* A member that is not ready leaves unless it is in debt (invariant 3). */
 static void leave_or_owe(struct vgpu_queue *queue, struct vgpu_entity *entity)
 {
 	if (vgpu_before(queue->vtime, entity->node.key))
@@ -245,7 +262,10 @@ static struct vgpu_node **tree_of(struct vgpu_queue *queue,
 	return entity->ready ? &queue->ready : &queue->debtors;
 }
 
-/* Take an entity out of its tree to change its key or rank, and put it back. */
+/*
+ * lift() takes an entity out of its tree to change its key or rank, lower() puts it
+ * back.
+ */
 static struct vgpu_node **lift(struct vgpu_queue *queue,
 			       struct vgpu_entity *entity)
 {
@@ -284,7 +304,7 @@ void vgpu_entity_init(const struct vgpu_queue *queue, struct vgpu_entity *entity
 	entity->left_lap = queue->laps;
 }
 
-/* The entity was initialized, and is there from now on. */
+/* Add an initialized entity to the queue, asleep. */
 void vgpu_queue_add(struct vgpu_queue *queue, struct vgpu_entity *entity)
 {
 	settle_credit(queue);
@@ -292,7 +312,7 @@ void vgpu_queue_add(struct vgpu_queue *queue, struct vgpu_entity *entity)
 	queue->asleep += entity->weight;
 }
 
-/* The entity was added, and does not run. */
+/* Remove an entity that was added and does not run. */
 void vgpu_queue_remove(struct vgpu_queue *queue, struct vgpu_entity *entity)
 {
 	vgpu_queue_set_ready(queue, entity, false);
@@ -306,7 +326,7 @@ void vgpu_queue_remove(struct vgpu_queue *queue, struct vgpu_entity *entity)
 	entity->added = false;
 }
 
-/* Was it otherwise before? */
+/* Returns whether this changed anything. */
 bool vgpu_queue_set_ready(struct vgpu_queue *queue, struct vgpu_entity *entity,
 			  bool ready)
 {
@@ -361,7 +381,7 @@ void vgpu_queue_set_weight(struct vgpu_queue *queue, struct vgpu_entity *entity,
 	release_debtors(queue);
 }
 
-/* For later requests; the one in progress is shortened, not prolonged. */
+/* Applies to later requests; the present request may be shortened but is not prolonged. */
 void vgpu_queue_set_timeslice(struct vgpu_queue *queue,
 			      struct vgpu_entity *entity, u64 timeslice_ns)
 {
@@ -380,8 +400,8 @@ void vgpu_queue_set_timeslice(struct vgpu_queue *queue,
 }
 
 /*
- * V moves by @units in all, but only as far as the next debtor at a time: who
- * has paid its debt in its sleep leaves at that point and slows V no longer.
+ * Move V by @units in total, but only up to the next debtor at a time.  A sleeping
+ * debtor whose debt V has reached leaves at that point and no longer slows V.
  */
 static void move_vtime_past_debtors(struct vgpu_queue *queue, u64 units)
 {
@@ -402,7 +422,7 @@ static void move_vtime_past_debtors(struct vgpu_queue *queue, u64 units)
 	move_vtime(queue, (s64)units);
 }
 
-/* The entity runs, so it is a member. */
+/* The entity must run, so it is a member. */
 void vgpu_queue_charge(struct vgpu_queue *queue, struct vgpu_entity *entity,
 		       u64 ns)
 {
@@ -428,7 +448,7 @@ struct vgpu_entity *vgpu_queue_pick(const struct vgpu_queue *queue)
 	return node ? entity_of(node) : NULL;
 }
 
-/* The entity, neither ready nor running, runs: it pays for an idle engine. */
+/* Run an entity that is neither ready nor running, because it pays for an idle engine. */
 void vgpu_queue_resume(struct vgpu_queue *queue, struct vgpu_entity *entity)
 {
 	if (entity->member)
@@ -446,8 +466,8 @@ bool vgpu_request_is_used_up(const struct vgpu_entity *entity)
 }
 
 /*
- * The entity runs no more; among equal deadlines it now comes last.  Without
- * @request_done it was interrupted, and the rest of its request stays due.
+ * The entity stops running; among equal deadlines it now comes last.  Without
+ * @request_done it was interrupted and keeps the rest of its request.
  */
 void vgpu_queue_put(struct vgpu_queue *queue, struct vgpu_entity *entity,
 		    bool request_done)
@@ -465,7 +485,7 @@ void vgpu_queue_put(struct vgpu_queue *queue, struct vgpu_entity *entity,
 	release_debtors(queue);
 }
 
-/* What the entity used without running. */
+/* Charge the entity for time that it used without running. */
 void vgpu_queue_owe(struct vgpu_queue *queue, struct vgpu_entity *entity, u64 ns)
 {
 	if (entity->member) {
@@ -478,9 +498,9 @@ void vgpu_queue_owe(struct vgpu_queue *queue, struct vgpu_entity *entity, u64 ns
 }
 
 /*
- * Would the entity, which runs, be picked again if its request were done after @ns
- * more, and nothing happened until then but that debtors leave?  Where V will be is
- * known unless they do; then it is no less, and has moved no further than v.
+ * Would the running entity be picked again if its request were done after @ns more, and
+ * nothing happened until then except that debtors leave?  If none leaves, V at that
+ * time is known.  If some do, V is at least that, and moves no further than v.
  */
 bool vgpu_queue_keeps(struct vgpu_queue *queue, struct vgpu_entity *entity, u64 ns)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Reservations: which are admitted (the tree sched->grants), and the constant
+ * Reservations: which ones are admitted (the tree sched->grants), and the constant
  * bandwidth server behind each (the trees sched->latency and ->demoted).
  */
 #include "internal.h"
@@ -24,13 +24,13 @@ static u64 deadlines(const struct vgpu_group_params *params)
 			 params->reserve_period_ns);
 }
 
-/* What a piece may use above the budget it began with, as far as it counts. */
+/* How far above its initial budget a piece may go, as counted for admission. */
 static u64 overdraft_ns(const struct vgpu_sched_params *params)
 {
 	return params->splits ? 0 : params->max_chunk_ns;
 }
 
-/* Is the sum of (Q + overdraft) / P, from the sums of its parts, in @permille? */
+/* Is the sum of (Q + overdraft) / P, given as two sums, within @permille? */
 static bool is_within(u32 permille, u64 ppm, u64 ends, u64 overdraft)
 {
 	u64 limit_ppm = permille * 1000ull;
@@ -41,14 +41,14 @@ static bool is_within(u32 permille, u64 ppm, u64 ends, u64 overdraft)
 	       overdraft <= div64_u64((limit_ppm - ppm) * 1000000000, ends);
 }
 
-/* Up to which sum of all weights Q / P is at most the share of the group. */
+/* The largest sum of all weights at which Q / P is at most the group's share. */
 static u64 most_weight(const struct vgpu_group_params *params)
 {
 	return div64_u64(params->weight * params->reserve_period_ns,
 			 params->reserve_ns);
 }
 
-/* The least of these among the groups that have a reservation, but for @group. */
+/* The least of these over all groups with a reservation, except @group. */
 static u64 most_weight_of_others(const struct vgpu_sched *sched,
 				 const struct vgpu_group *group)
 {
@@ -65,7 +65,7 @@ static bool exceeds_cap(const struct vgpu_group_params *params)
 				 params->cap_ns * params->reserve_period_ns;
 }
 
-/* Invariant 12: can what @params promise be kept, with all that was promised? */
+/* Invariant 12: can @params be kept together with all admitted reservations? */
 enum vgpu_sched_field vgpu_reserve_check(const struct vgpu_sched *sched,
 					 const struct vgpu_group *group,
 					 const struct vgpu_group_params *params)
@@ -94,7 +94,7 @@ enum vgpu_sched_field vgpu_reserve_check(const struct vgpu_sched *sched,
 	return VGPU_FIELD_NONE;
 }
 
-/* Would @params break what was promised? */
+/* Would @params break an admitted reservation? */
 enum vgpu_sched_field
 vgpu_reserve_check_engine(const struct vgpu_sched *sched,
 			  const struct vgpu_sched_params *params)
@@ -112,7 +112,10 @@ vgpu_reserve_check_engine(const struct vgpu_sched *sched,
 	       VGPU_FIELD_MAX_CHUNK : VGPU_FIELD_RESERVE_LIMIT;
 }
 
-/* Count what @group weighs and reserves, or do not any more. */
+/*
+ * vgpu_reserve_admit() counts the weight and reservation of @group;
+ * vgpu_reserve_dismiss() undoes it.
+ */
 void vgpu_reserve_admit(struct vgpu_sched *sched, struct vgpu_group *group)
 {
 	sched->weight += group->params.weight;
@@ -125,7 +128,7 @@ void vgpu_reserve_admit(struct vgpu_sched *sched, struct vgpu_group *group)
 	vgpu_tree_insert(&sched->grants, &group->reserve.grant);
 }
 
-/* What was due at a deadline that has passed. */
+/* Add the budget that was due at deadlines that have passed. */
 static void replenish(struct vgpu_group *group, u64 now_ns)
 {
 	const struct vgpu_group_params *params = &group->params;
@@ -144,7 +147,7 @@ static void replenish(struct vgpu_group *group, u64 now_ns)
 		reserve->budget_ns += due_ns;
 }
 
-/* The terms that end now decide what was due until now. */
+/* Budget that was due until now is computed by the terms that end now. */
 void vgpu_reserve_dismiss(struct vgpu_sched *sched, struct vgpu_group *group)
 {
 	sched->weight -= group->params.weight;
@@ -174,7 +177,7 @@ void vgpu_reserve_wake(struct vgpu_group *group, u64 now_ns)
 	}
 }
 
-/* When @group will have budget again: the first deadline that leaves some. */
+/* When @group will have budget again: at the first deadline that leaves it some. */
 static u64 return_ns(const struct vgpu_group *group)
 {
 	const struct vgpu_group_params *params = &group->params;
@@ -185,7 +188,7 @@ static u64 return_ns(const struct vgpu_group *group)
 	       min(periods, most) * params->reserve_period_ns;
 }
 
-/* Whether readiness, budget or deadline has changed: where @group belongs now. */
+/* Readiness, budget or deadline may have changed: move @group to the tree it belongs to. */
 void vgpu_reserve_refresh(struct vgpu_sched *sched, struct vgpu_group *group)
 {
 	struct vgpu_reserve *reserve = &group->reserve;
@@ -207,7 +210,7 @@ void vgpu_reserve_refresh(struct vgpu_sched *sched, struct vgpu_group *group)
 		vgpu_tree_insert(tree, &reserve->node);
 }
 
-/* Some have budget again. */
+/* Replenish groups that have budget again. */
 void vgpu_reserve_replenish(struct vgpu_sched *sched)
 {
 	struct vgpu_node *node;
@@ -222,8 +225,8 @@ void vgpu_reserve_replenish(struct vgpu_sched *sched)
 }
 
 /*
- * @ns of the budget of @group have been used up until now.  What was due before pays no
- * debt that is made since: a lease may last for many periods.
+ * @group has used @ns of its budget until now.  Budget that was due before that use is
+ * added first, so it does not pay a debt made since: a lease may last for many periods.
  */
 void vgpu_reserve_use(struct vgpu_sched *sched, struct vgpu_group *group, u64 ns)
 {

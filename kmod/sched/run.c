@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Who owns the engine: charging the owner, ending and beginning runs, the pick.
+ * The owner of the engine: charging it, ending and beginning runs, and the pick.
  *
- * There is an owner (sched->owner) while somebody pays: a slice that executes, the
- * holder while the engine idles for it (->holding), or a slice whose ghost has its
- * turn.  Only the first and the last are in a run.
+ * sched->owner is set while some slice pays: a slice that executes, the holder
+ * while the engine idles for it (->holding), or a slice whose ghost has its turn.
+ * A holder is not in a run; the other two are.
  */
 #include "internal.h"
 
-/* How much longer than its timeslice a run can get. */
+/* The longest time by which a run can exceed its timeslice. */
 static u64 overrun_ns(const struct vgpu_sched_params *params)
 {
 	return params->splits ? params->min_chunk_ns : params->max_chunk_ns;
@@ -61,19 +61,19 @@ static void charge(struct vgpu_queue *queue, struct vgpu_entity *entity,
 	vgpu_bucket_refill(bucket, now_ns);
 }
 
-/* Does somebody pay, be it by work, hold, or the turn of a ghost? */
+/* Does the engine belong to a slice (by work, hold or ghost) or to the unsold places? */
 static bool is_taken(const struct vgpu_sched *sched)
 {
 	return sched->owner || sched->unsold.running;
 }
 
-/* Has the engine got something to execute? */
+/* Does the engine have something to execute? */
 static bool is_executing(const struct vgpu_sched *sched)
 {
 	return sched->owner && sched->owner->has_item && !sched->holding;
 }
 
-/* How much of the time until @now_ns is the owner's. */
+/* How much of the time until @now_ns the engine was taken. */
 static u64 busy_ns(const struct vgpu_sched *sched, u64 now_ns)
 {
 	if (!is_taken(sched))
@@ -110,7 +110,7 @@ static void charge_owner(struct vgpu_sched *sched, u64 ns)
 	}
 }
 
-/* Invariant 1: the one place where time passes. */
+/* The only place where time passes (invariant 1). */
 static void pass_time(struct vgpu_sched *sched, u64 now_ns)
 {
 	u64 elapsed_ns = now_ns - sched->now_ns;
@@ -137,7 +137,7 @@ static void pass_time(struct vgpu_sched *sched, u64 now_ns)
 		vgpu_queue_charge(&sched->queue, &sched->unsold, ns);
 }
 
-/* Until @now_ns no throttle ends; runs may, within a lease. */
+/* Let time pass until @now_ns.  No throttle ends before that; runs within a lease may. */
 static void pass_runs(struct vgpu_sched *sched, u64 now_ns)
 {
 	u64 end_ns, runs;
@@ -149,7 +149,7 @@ static void pass_runs(struct vgpu_sched *sched, u64 now_ns)
 	pass_time(sched, now_ns);
 }
 
-/* Throttles end at their own time, not when somebody looks. */
+/* Throttles end at their own time, not at the time of this call. */
 enum vgpu_sched_field vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns)
 {
 	struct vgpu_node *timer;
@@ -165,7 +165,7 @@ enum vgpu_sched_field vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns)
 	return VGPU_FIELD_NONE;
 }
 
-/* The owner may have used up a cap. */
+/* Throttle the owner or its group if a cap is used up. */
 void vgpu_review_caps(struct vgpu_sched *sched)
 {
 	struct vgpu_slice *owner = sched->owner;
@@ -175,7 +175,7 @@ void vgpu_review_caps(struct vgpu_sched *sched)
 	vgpu_slice_refresh(sched, owner);
 }
 
-/* Of the timeslice. */
+/* What is left of the run's timeslice. */
 u64 vgpu_run_left_ns(const struct vgpu_sched *sched)
 {
 	return sched->run_charged_ns < sched->run_timeslice_ns ?
@@ -200,8 +200,8 @@ static void count_runs(struct vgpu_group *group, u64 runs, u64 length_ns,
 
 /*
  * What is left of the timeslice in the fair band.  A run in band L works on the
- * same request, so it uses up the same timeslice (or the request would be
- * exceeded, see queue.c); only a group that stays ready goes on with it.
+ * same request, so it uses up the same timeslice; otherwise the request would be
+ * exceeded (see queue.c).  Only a group that stays ready continues with the rest.
  */
 static u64 rest_ns(const struct vgpu_sched *sched, const struct vgpu_group *group,
 		   enum vgpu_run_reason reason)
@@ -213,7 +213,7 @@ static u64 rest_ns(const struct vgpu_sched *sched, const struct vgpu_group *grou
 	return left_ns > sched->run_charged_ns ? left_ns - sched->run_charged_ns : 0;
 }
 
-/* The engine belongs to nobody. */
+/* End the owner's run; the engine then belongs to nobody. */
 void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason)
 {
 	struct vgpu_slice *slice = sched->owner;
@@ -251,7 +251,7 @@ struct vgpu_group *vgpu_first_of_latency(const struct vgpu_sched *sched)
 	return node ? container_of(node, struct vgpu_group, reserve.node) : NULL;
 }
 
-/* Invariant 11: is there somebody for whom the present run is cut? */
+/* Is there a group for which the present run must be cut (invariant 11)? */
 bool vgpu_run_is_due_to_others(const struct vgpu_sched *sched)
 {
 	const struct vgpu_group *first = vgpu_first_of_latency(sched);
@@ -268,8 +268,9 @@ bool vgpu_sched_is_urgent(const struct vgpu_sched *sched)
 }
 
 /*
- * Which slice of a ready group is next.  One is eligible, as lags add up to zero,
- * unless a removed slice left hours of debt to light ones and lags have wrapped.
+ * The next slice of a ready group.  Lags add up to zero, so one is eligible.  The
+ * exception is a removed slice that left hours of debt to light slices, so that
+ * lags have wrapped.
  */
 struct vgpu_slice *vgpu_first_slice(const struct vgpu_group *group)
 {
@@ -299,7 +300,7 @@ static struct vgpu_slice *choose_slice(struct vgpu_sched *sched,
 	return slice;
 }
 
-/* Why the run cannot or must not go on, if so. */
+/* Returns whether the run must end, and why. */
 static bool is_run_over(const struct vgpu_sched *sched,
 			enum vgpu_run_reason *reason)
 {
@@ -321,7 +322,7 @@ static bool is_run_over(const struct vgpu_sched *sched,
 	return true;
 }
 
-/* End the run, or only the owner's stay within it. */
+/* End the run, or only the owner's part of it. */
 static void review_run(struct vgpu_sched *sched)
 {
 	struct vgpu_slice *owner = sched->owner;
@@ -344,7 +345,7 @@ static void review_run(struct vgpu_sched *sched)
 		vgpu_run_end(sched, VGPU_RUN_LATENCY);
 }
 
-/* The turn of the places that are not sold. */
+/* Review the turn of the unsold places. */
 static void review_unsold(struct vgpu_sched *sched)
 {
 	if (vgpu_run_left_ns(sched) && sched->nr_with_item && sched->unsold.ready)
@@ -378,8 +379,9 @@ static struct vgpu_slice *begin_run(struct vgpu_sched *sched,
 }
 
 /*
- * The owner's run is over and its next begins, as if it had been chosen again.  Of
- * @runs that have ended, all but the first, and that the last, lasted a timeslice.
+ * End the owner's run and begin its next one, as if it had been chosen again.
+ * @runs is how many runs have ended: the first by what it was charged, the others
+ * after one timeslice each.
  */
 void vgpu_run_renew(struct vgpu_sched *sched, enum vgpu_run_reason reason,
 		    u64 runs, enum vgpu_band band)
@@ -410,7 +412,7 @@ static void begin_unsold(struct vgpu_sched *sched)
 	sched->unsold.running = true;
 }
 
-/* Nobody has the engine: who does now?  The order of invariants 11, 13 and 2. */
+/* Choose the next owner of a free engine, in the order of invariants 11, 13 and 2. */
 static struct vgpu_slice *choose(struct vgpu_sched *sched)
 {
 	struct vgpu_group *group = vgpu_first_of_latency(sched);
@@ -437,7 +439,7 @@ static struct vgpu_slice *choose(struct vgpu_sched *sched)
 	return begin_run(sched, group, VGPU_BAND_FAIR);
 }
 
-/* Of the caps and of what is reserved; U64_MAX if neither applies. */
+/* What is left of the caps and of the reservation; U64_MAX if none applies. */
 u64 vgpu_funds_ns(const struct vgpu_sched *sched, const struct vgpu_slice *slice)
 {
 	const struct vgpu_group *group = slice->group;
@@ -487,7 +489,7 @@ static void pass_engine(struct vgpu_sched *sched, struct vgpu_decision *out)
 		sched->hold.slice->group->stats.fills++;
 }
 
-/* The engine has nothing to execute: why, who pays, and until when. */
+/* The engine has nothing to execute: report why, which slice pays, and until when. */
 static void idle(struct vgpu_sched *sched, struct vgpu_decision *out)
 {
 	out->payer = sched->owner;
@@ -504,7 +506,7 @@ static void idle(struct vgpu_sched *sched, struct vgpu_decision *out)
 	}
 }
 
-/* Who owns the engine from now on, which is charged until now. */
+/* Decide who owns the engine from now on.  The time until now has been charged. */
 void vgpu_decide(struct vgpu_sched *sched, struct vgpu_decision *out)
 {
 	memset(out, 0, sizeof(*out));

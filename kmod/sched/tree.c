@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * An AVL tree of intrusive nodes ordered by key (equal keys in order of
- * insertion).  Every node also knows the node with the least (rank, seq) in its
- * subtree, which answers "the earliest deadline among the eligible" in one
- * descent, as the kernel's pick_eevdf() does with its augmented rbtree.
- * No function recurses.
+ * insertion).  Every node also points to the node with the least (rank, seq) in
+ * its subtree.  So one descent finds the earliest deadline among the eligible
+ * nodes, like the kernel's pick_eevdf() with its augmented rbtree.  No function
+ * recurses.
  */
 #include "internal.h"
 
@@ -32,7 +32,7 @@ static void update(struct vgpu_node *node)
 		node->best = better(node->right->best, node->best);
 }
 
-/* Put @new (may be NULL) where @old hangs. */
+/* Put @new (may be NULL) in the place of @old under its parent. */
 static void replace(struct vgpu_node **root, struct vgpu_node *old,
 		    struct vgpu_node *new)
 {
@@ -81,7 +81,7 @@ static struct vgpu_node *rotate_right(struct vgpu_node **root,
 	return top;
 }
 
-/* Restore heights, balance and best from @node up to the root. */
+/* Restore heights, balance and @best from @node up to the root. */
 static void rebalance(struct vgpu_node **root, struct vgpu_node *node)
 {
 	int tilt;
@@ -149,7 +149,7 @@ struct vgpu_node *vgpu_tree_first(struct vgpu_node *root)
 	return root;
 }
 
-/* The least (rank, seq) among the nodes whose key is not after @max_key. */
+/* The node with the least (rank, seq) among those whose key is not after @max_key. */
 struct vgpu_node *vgpu_tree_best(struct vgpu_node *root, u64 max_key)
 {
 	struct vgpu_node *best = NULL;

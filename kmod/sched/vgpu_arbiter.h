@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The arbiter: lends an engine to one party at a time (uapi/vgpu_lease_page.h), in
- * the order and for the times that the scheduler decides (vgpu_lease.h).
+ * The arbiter lends an engine to one party at a time (uapi/vgpu_lease_page.h), in the
+ * order and for the times that the scheduler decides (vgpu_lease.h).
  *
- * A party is a slice of the scheduler whose work is done by children, each of which
- * is a stream.  In the kernel module a party is a slice of a VM; in the broker it
- * is a tenant, which is a group of one slice.
+ * A party is a slice of the scheduler whose work is done by children, each of which is
+ * a stream.  In the kernel module a party is a slice of a VM; in the broker it is a
+ * tenant, which is a group of one slice.
  *
- * Pure: no clock, no lock, no sleep, no memory of its own.  The caller passes the
- * time (CLOCK_MONOTONIC, ns), says what children and gates have said, and carries
- * out the operations of struct vgpu_arbiter_ops.  Each public function may call any
- * of these operations, and none of them may call the arbiter.
+ * The arbiter has no clock, lock or memory of its own and never sleeps.  The caller
+ * passes the time (CLOCK_MONOTONIC, ns), passes on the messages of children and gates,
+ * and carries out the operations of struct vgpu_arbiter_ops.  Each public function may
+ * call any of these operations, and no operation may call the arbiter.
  *
  * Rules for callers:
  *
@@ -46,10 +46,11 @@ struct vgpu_party;
 struct vgpu_stream;
 
 /**
- * struct vgpu_arbiter_settings - of the engine
- * @grace_ns: how long after a lease's end the gate begins to close
- * @early_ns: how long before its end a lease is prolonged that nobody else waits for
- * @gate_limit_ns: a gate that does not answer for so long is lost
+ * struct vgpu_arbiter_settings - settings of the engine
+ * @grace_ns: time from a lease's end until the gate begins to close
+ * @early_ns: a lease that no other party waits for is prolonged this long before its
+ *	end
+ * @gate_limit_ns: a gate that does not answer within this time is lost
  * @watch: what children may use of the processor outside their leases
  */
 struct vgpu_arbiter_settings {
@@ -66,7 +67,7 @@ struct vgpu_stream_view {
 	u64 idle_ns;
 };
 
-/* What a lease page is to say. */
+/* What to write into a lease page. */
 struct vgpu_arbiter_lease {
 	u64 number;
 	enum vgpu_lease_state state;
@@ -75,13 +76,13 @@ struct vgpu_arbiter_lease {
 };
 
 /**
- * struct vgpu_arbiter_ops - what the arbiter has done
+ * struct vgpu_arbiter_ops - operations of the caller
  * @party: the party of a slice; only for slices of parties that are added
- * @publish: write the party's lease page, the lease word last, then a full
- *	barrier; with @wake change and wake the wake word
+ * @publish: write the party's lease page, the lease word last, then a full barrier;
+ *	with @wake, change the wake word and wake its waiters
  * @read: copy a child's stream page
  * @gate: close or open the party's gate; the answer, with @sequence, goes to
- *	vgpu_arbiter_gate_answer().  To open an open gate changes nothing.
+ *	vgpu_arbiter_gate_answer().  Opening an open gate changes nothing.
  * @gate_lost: the gate does not work: kill the executor with its children
  * @arm: call vgpu_arbiter_timer() at this moment; U64_MAX for never
  */
@@ -96,19 +97,20 @@ struct vgpu_arbiter_ops {
 };
 
 /**
- * struct vgpu_party_stats - counters of a party; all but the longest only grow
- * @leases: lent
- * @lent_ns: of leases, from beginning to end, unused spans included
+ * struct vgpu_party_stats - counters of a party; all except the longest times only
+ * grow
+ * @leases: leases lent
+ * @lent_ns: total time of leases from beginning to end, unused spans included
  * @dries: leases that ended because all children were dry
- * @recalls: a rival came while it held the engine by itself
- * @waits: how often it had work and no lease
- * @waited_ns: all waits together
- * @longest_wait_ns: the longest
+ * @recalls: times another party became ready while the lease had no end
+ * @waits: times it had work and no lease
+ * @waited_ns: sum of all waits
+ * @longest_wait_ns: the longest wait
  * @gates: leases that the gate ended
- * @gate_ns: from asking to the gate's answer, all together
- * @longest_gate_ns: the longest
- * @offences: more processor time outside leases than it may use
- * @fined_ns: engine time paid for what was used outside leases
+ * @gate_ns: sum of the times from a request to the gate until its answer
+ * @longest_gate_ns: the longest of those times
+ * @offences: times it used more processor time outside leases than it may
+ * @fined_ns: engine time paid for use outside leases
  */
 struct vgpu_party_stats {
 	u64 leases;
@@ -128,10 +130,11 @@ struct vgpu_party_stats {
 /**
  * struct vgpu_stream - one child
  * @party: NULL while the stream is not added, or was detached with its party
- * @want: it has work, and no lease to start it under; kept while it is detached, and
- *	then what to say when it is added again
+ * @want: it has work but no lease under which to start; kept while the stream is
+ *	detached, to be passed on when it is added again
  *
  * Zeroed before it is added for the first time; must stay until it is removed or
+ * detached.
  * detached.
  */
 struct vgpu_stream {
@@ -141,15 +144,15 @@ struct vgpu_stream {
 	struct vgpu_stream *next;
 	u64 idle_seen_ns;
 	u64 offered_ns;
-	bool asked;	/* had work when the present lease was offered to it */
-	bool expected;	/* is offered the present lease, and has not started under it yet */
-	bool quit;	/* has yielded the present lease, or was dry when it got its end */
+	bool asked;	/* had work when it was offered the present lease */
+	bool expected;	/* was offered the present lease and has not started yet */
+	bool quit;	/* has yielded the present lease, or was dry when it got an end */
 };
 
 /**
  * struct vgpu_party - a slice whose children compute in leases
  * @slice: NULL while the party is not added
- * @stats: counters, ever
+ * @stats: counters since the party was zeroed
  * @lease: the present lease, or the last one
  *
  * Zeroed before it is added for the first time; must stay until it is removed.
@@ -170,7 +173,7 @@ struct vgpu_party {
 	u64 poll_at_ns;
 	u64 hint_ns;
 	u32 kernel_id;
-	u32 flags;	/* of the last yield */
+	u32 flags;	/* of the last yield, without WANT */
 	bool ready;
 	bool polled;
 	bool gate_closed;
@@ -197,7 +200,7 @@ void vgpu_arbiter_init(struct vgpu_arbiter *arbiter, struct vgpu_sched *sched,
 		       const struct vgpu_arbiter_ops *ops,
 		       const struct vgpu_arbiter_settings *settings, u64 now_ns);
 
-/* The new settings count from now on. */
+/* The new settings apply from now on. */
 void vgpu_arbiter_configure(struct vgpu_arbiter *arbiter,
 			    const struct vgpu_arbiter_settings *settings,
 			    u64 now_ns);
@@ -207,107 +210,109 @@ void vgpu_arbiter_configure(struct vgpu_arbiter *arbiter,
  * @arbiter: of the engine
  * @now_ns: the present
  *
- * To be called before the caller calls the scheduler, be it to change something or
- * to ask for something.
+ * Call this before any call of the scheduler, whether it changes or only reads
+ * something.
  *
- * Return: the time to pass to the scheduler, @now_ns if time has not stepped back.
+ * Return: the time to pass to the scheduler; it is @now_ns unless time has stepped
+ * back.
  */
 u64 vgpu_arbiter_settle(struct vgpu_arbiter *arbiter, u64 now_ns);
 
 /**
- * vgpu_arbiter_changed() - the caller has changed the scheduler
+ * vgpu_arbiter_changed() - report that the caller has changed the scheduler
  * @arbiter: of the engine
  * @now_ns: the present
  *
- * Groups or slices were added, changed or removed, or the scheduler's parameters were
- * set.
+ * Call this after groups or slices were added, changed or removed, or the scheduler's
+ * parameters were set.
  */
 void vgpu_arbiter_changed(struct vgpu_arbiter *arbiter, u64 now_ns);
 
 /**
- * vgpu_arbiter_party_add() - a slice computes in leases
+ * vgpu_arbiter_party_add() - add a slice that computes in leases
  * @arbiter: of the engine
  * @party: not added
  * @slice: of the arbiter's scheduler, without a ready item
  * @now_ns: the present
  *
- * Publishes that there is no lease.  The party has no streams yet.
+ * Publishes a page without a lease.  The party has no streams yet.
  */
 void vgpu_arbiter_party_add(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
 			    struct vgpu_slice *slice, u64 now_ns);
 
 /**
- * vgpu_arbiter_party_remove() - the party's slice is about to leave the scheduler
+ * vgpu_arbiter_party_remove() - remove a party before its slice leaves the scheduler
  * @arbiter: of the engine
  * @party: added
  * @now_ns: the present
  *
- * Its streams are detached and keep nothing but what they want; the caller may add
- * them again after the party.  Its lease, if it has one, is over at once.  Children
- * that are still busy under it are stopped by the gate, which is asked to close, but
- * nobody waits for its answer.  A closed gate stays closed while the party is not
- * added.
+ * Its streams are detached and only keep whether they want a lease; the caller may add
+ * them again after the party.  A lease of the party ends at once.  If children are
+ * still busy under it, the gate is asked to close and stops them, but the arbiter does
+ * not wait for its answer.  A closed gate stays closed while the party is not added.
  */
 void vgpu_arbiter_party_remove(struct vgpu_arbiter *arbiter,
 			       struct vgpu_party *party, u64 now_ns);
 
 /**
- * vgpu_arbiter_stream_add() - the party has another child
+ * vgpu_arbiter_stream_add() - add another child to the party
  * @arbiter: of the engine
  * @party: added
  * @stream: not added
- * @want: it has work already: of a stream that was detached, its own @want
+ * @want: it has work already; for a stream that was detached, pass its own @want
  * @now_ns: the present
  *
- * A child whose page says that it is busy has work, whatever @want says.
+ * A child whose page says that it is busy has work, whatever @want is.
  *
- * @want must not be said on suspicion.  A child that has no work does not answer to
- * the lease that it is offered.  Its party then is lent one lease after the other,
- * and each lasts until it expires.
+ * Set @want only if the child is known to have work.  A child without work does not
+ * respond to the lease that it is offered.  Its party then gets one lease after the
+ * other, and each lasts until it expires.
  */
 void vgpu_arbiter_stream_add(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
 			     struct vgpu_stream *stream, bool want, u64 now_ns);
 
-/* Nothing of the child is left.  Does nothing to a stream that is not added. */
+/* Remove a stream and its state.  A stream that is not added is ignored. */
 void vgpu_arbiter_stream_remove(struct vgpu_arbiter *arbiter,
 				struct vgpu_stream *stream, u64 now_ns);
 
 /**
- * vgpu_arbiter_request() - a child's datagram
+ * vgpu_arbiter_request() - handle a child's datagram
  * @arbiter: of the engine
  * @stream: added or detached
  * @request: as the child wrote it; a copy that it cannot change
  * @now_ns: the present
  *
- * Of a detached stream it says only whether the stream has work.
+ * For a detached stream, the request only records whether the stream has work.
  *
- * Return: false if it makes no sense and nothing has changed; the child is to be
- * killed.
+ * Return: false if the request is invalid; nothing has changed, and the caller must
+ * kill the child.
  */
 bool vgpu_arbiter_request(struct vgpu_arbiter *arbiter, struct vgpu_stream *stream,
 			  const struct vgpu_stream_request *request, u64 now_ns);
 
 /**
- * vgpu_arbiter_gate_answer() - the answer to @gate of struct vgpu_arbiter_ops
+ * vgpu_arbiter_gate_answer() - handle the answer to @gate of struct vgpu_arbiter_ops
  * @arbiter: of the engine
- * @party: whose gate; it need not be added any more
- * @sequence: of the request; an answer to another than the last counts for
- *	@processor_ns only
- * @done: the gate is as asked
- * @processor_ns: used by all the party's children, ever
+ * @party: owner of the gate; it may have been removed
+ * @sequence: of the request; if it is not the last request, only @processor_ns is used
+ * @done: the gate is in the requested state
+ * @processor_ns: processor time that all the party's children have ever used
  * @now_ns: the present
  */
 void vgpu_arbiter_gate_answer(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
 			      u64 sequence, bool done, u64 processor_ns, u64 now_ns);
 
-/* The executor has died with all its children; this detaches the streams that are left. */
+/* The executor has died with all its children.  Detaches the streams that are left. */
 void vgpu_arbiter_gate_reset(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
 			     u64 now_ns);
 
-/* It is as late as @arm of struct vgpu_arbiter_ops said; an earlier call is harmless. */
+/*
+ * Call this at the time that @arm of struct vgpu_arbiter_ops gave; an earlier call is
+ * harmless.
+ */
 void vgpu_arbiter_timer(struct vgpu_arbiter *arbiter, u64 now_ns);
 
-/* Who holds the engine, NULL for nobody. */
+/* The party that holds the engine, NULL for none. */
 static inline struct vgpu_party *
 vgpu_arbiter_holder(const struct vgpu_arbiter *arbiter)
 {

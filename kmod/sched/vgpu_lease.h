@@ -1,30 +1,34 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Leases: the engine, lent to one slice until a moment, instead of item by item.
+ * Leases: the engine is lent to one slice until a given time, instead of item by
+ * item.
  *
- * An arbiter calls these in place of vgpu_slice_announce(), vgpu_slice_item_done()
- * and vgpu_sched_pick().  Invariant 18 of vgpu_sched.h says what they promise; all
- * its other invariants hold as they stand.  The rules for callers are the same:
- * calls are serialized, time never steps back, a refused call changes nothing.
+ * An arbiter calls these functions in place of vgpu_slice_announce(),
+ * vgpu_slice_item_done() and vgpu_sched_pick().  Invariant 18 of vgpu_sched.h says
+ * what they promise; all other invariants hold unchanged.  The rules for callers
+ * are the same: calls are serialized, time never steps back, a refused call
+ * changes nothing.
  *
  * The life of a lease:
  *
  *	vgpu_slice_ready()	some streams of the slice have work
- *	vgpu_sched_lend()	the engine is free: who gets it, and until when
- *	vgpu_sched_review()	a margin before it expires, when another slice has
- *				become ready, at review_at_ns: the new expiry
+ *	vgpu_sched_lend()	the engine is free: returns the lease
+ *	vgpu_sched_review()	a margin before the lease expires, when another slice
+ *				has become ready, and at review_at_ns: returns the
+ *				new expiry
  *	vgpu_slice_yield()	all streams have yielded, or the gate has closed
  *	vgpu_sched_lend()	...
  *
  * A slice that is alone and has no cap gets a lease without an end, and makes no
- * more calls until somebody else becomes ready.  What it does not use meanwhile
- * the arbiter reports by vgpu_sched_unused(), before any other call.
+ * more calls until another slice becomes ready.  Before any other call, the
+ * arbiter reports the time that the slice has not used meanwhile by
+ * vgpu_sched_unused().
  *
- * struct vgpu_sched_params means for an engine that is lent:
+ * For an engine that is lent, struct vgpu_sched_params means:
  *
- *	max_chunk_ns	how long after the end of a lease the slice's work has left
- *			the engine at the latest, min_chunk_ns included: the gate's
- *			time to close, or how long a kernel may last at most
+ *	max_chunk_ns	after the end of a lease, the time by which the slice's work
+ *			has left the engine at the latest, min_chunk_ns included: the
+ *			gate's time to close, or the longest kernel
  *	min_chunk_ns	the shortest lease worth lending
  *	splits		false, unless nothing is ever left on the engine at expiry
  */
@@ -41,9 +45,9 @@
 
 /**
  * struct vgpu_yield - how a lease ends
- * @flags: VGPU_YIELD_*.  None means dry.  _WANT makes _MORE meaningless, _END
- *	makes _MORE void.
- * @kernel_id: with _WANT of what is first in the queue, else of what ran last
+ * @flags: VGPU_YIELD_*.  No flag means dry.  _MORE has no effect together with
+ *	_WANT or _END.
+ * @kernel_id: with _WANT the first kernel in the queue, else the one that ran last
  * @hint_ns: with _WANT, how long the first piece of work takes, 0 if unknown
  */
 struct vgpu_yield {
@@ -53,21 +57,21 @@ struct vgpu_yield {
 };
 
 /**
- * struct vgpu_lease - a lease, or that there is none
- * @slice: who has the engine, NULL for nobody
- * @number: with @slice, of the lease; the first of an engine is 1
+ * struct vgpu_lease - a lease, or the information that there is none
+ * @slice: the slice that has the engine, NULL for none
+ * @number: with @slice, number of the lease; the first one of an engine is 1
  * @begun_ns: with @slice, when it was lent
  * @expires_ns: with @slice, when it expires, U64_MAX for never
  * @review_at_ns: with @slice, when to call vgpu_sched_review() if nothing happens
  *	before; without it, when to call vgpu_sched_lend().  U64_MAX for never.
  *	Both may be called at any other time.
  * @contended: another slice has work that the engine could do: yield when dry
- * @idle: without @slice, why
- * @payer: without @slice, who pays for the idle engine, NULL for nobody
+ * @idle: without @slice, why the engine idles
+ * @payer: without @slice, which slice pays for the idle engine, NULL for none
  * @band: with @slice, in which band it runs; an unlimited lease uses up no
- *	reservation in either
- * @switched: @slice is not the slice that had the engine last
- * @ended: the last run that has ended since the last such report
+ *	reservation in either band
+ * @switched: @slice is not the last slice that had the engine
+ * @ended: the last run that has ended and was not reported before
  */
 struct vgpu_lease {
 	struct vgpu_slice *slice;
@@ -84,14 +88,14 @@ struct vgpu_lease {
 };
 
 /**
- * vgpu_slice_ready() - streams of a slice have work and no lease
+ * vgpu_slice_ready() - report that streams of a slice have work and no lease
  * @sched: engine
  * @slice: of this engine
- * @first: what is first in the queue, NULL if unknown.  @flags is 0; @hint_ns may
+ * @first: the first item in the queue, NULL if unknown.  @flags is 0; @hint_ns may
  *	be of any length.
  * @now_ns: the present
  *
- * Idempotent; the last description counts.  Call vgpu_sched_lend() afterwards if
+ * Idempotent; the last description counts.  Afterwards call vgpu_sched_lend() if
  * the engine is idle, vgpu_sched_review() if it is lent.
  *
  * Return: _ABSENT, _ITEM_FLAGS, _TIME, or VGPU_FIELD_NONE.
@@ -102,13 +106,13 @@ enum vgpu_sched_field vgpu_slice_ready(struct vgpu_sched *sched,
 				       u64 now_ns);
 
 /**
- * vgpu_sched_lend() - the engine is free: lend it
+ * vgpu_sched_lend() - lend the engine, which is free
  * @sched: engine
  * @now_ns: the present
- * @out: the lease; after a fault one for nobody, to be asked again at the time of
- *	the last call
+ * @out: the lease; after a fault, a lease to nobody whose review_at_ns is the time
+ *	of the last call
  *
- * To be called after a yield, when a slice becomes ready while the engine is idle,
+ * Call this after a yield, when a slice becomes ready while the engine is idle,
  * after the slice that had the engine was removed, and at review_at_ns.
  *
  * Return: _LEASE if the engine is lent, _TIME, or VGPU_FIELD_NONE.
@@ -117,12 +121,13 @@ enum vgpu_sched_field vgpu_sched_lend(struct vgpu_sched *sched, u64 now_ns,
 				      struct vgpu_lease *out);
 
 /**
- * vgpu_sched_review() - how long does the present lease last, as things are now
+ * vgpu_sched_review() - decide again how long the present lease lasts
  * @sched: engine
  * @now_ns: the present
- * @out: the lease, number and slice as they were.  @expires_ns may be later (the
- *	slice would get the engine again), earlier (somebody became ready), or not
- *	after @now_ns: then the lease has expired, and only yield or gate follow.
+ * @out: the lease, with unchanged number and slice.  @expires_ns may be later (the
+ *	slice would get the engine again), earlier (another slice became ready), or
+ *	not after @now_ns: then the lease has expired, and only a yield or the gate
+ *	can follow.
  *
  * Never ends a lease, and never takes back time that has passed.  A lease that has
  * expired is not prolonged.
@@ -133,14 +138,14 @@ enum vgpu_sched_field vgpu_sched_review(struct vgpu_sched *sched, u64 now_ns,
 					struct vgpu_lease *out);
 
 /**
- * vgpu_slice_yield() - the slice's work has left the engine: its lease is over
+ * vgpu_slice_yield() - end the lease of a slice whose work has left the engine
  * @sched: engine
- * @slice: who has the lease
- * @yield: how; VGPU_YIELD_WANT if the gate has closed on it
+ * @slice: the slice that has the lease
+ * @yield: how it ends; VGPU_YIELD_WANT if the gate has closed on it
  * @now_ns: the present; the slice pays until then
  *
- * Before expiry or after it: nothing fails.  Call vgpu_sched_lend() afterwards.
- * Nobody pays for the time in between.
+ * May be called before or after expiry.  Call vgpu_sched_lend() afterwards.
+ * Nobody pays for the time between the two calls.
  *
  * Return: _ABSENT, _LEASE if the slice has no lease, _ITEM_FLAGS, _TIME, or
  * VGPU_FIELD_NONE.
@@ -151,14 +156,15 @@ enum vgpu_sched_field vgpu_slice_yield(struct vgpu_sched *sched,
 				       u64 now_ns);
 
 /**
- * vgpu_sched_unused() - of the time since the last call, the lease was not used
+ * vgpu_sched_unused() - report how much of the lease was not used
  * @sched: engine
- * @unused_ns: for so long all streams of the slice were dry; what exceeds the time
- *	since the last call of any function with a time is ignored
+ * @unused_ns: how long all streams of the slice were dry since the last call of any
+ *	function that takes a time; a longer time is cut to that
  * @now_ns: the present
  *
- * That time is idle, not the slice's.  Under a policy with ghosts it is the
- * slice's all the same.  Without a lease it means nothing; the time passes as by
+ * The unused time counts as idle instead of being charged to the slice.  Under a
+ * policy with ghosts the slice pays for it all the same.  Unless the
+ * present lease has no end, @unused_ns is ignored and the call is the same as
  * vgpu_sched_advance().
  *
  * Return: _TIME or VGPU_FIELD_NONE.
@@ -167,15 +173,15 @@ enum vgpu_sched_field vgpu_sched_unused(struct vgpu_sched *sched, u64 unused_ns,
 					u64 now_ns);
 
 /**
- * vgpu_slice_owe() - work of the slice was found that nobody charged it for
+ * vgpu_slice_owe() - charge a slice for work that was found afterwards
  * @sched: engine
  * @slice: of this engine
- * @ns: how much of the engine, or of what stands for it, that work has used
+ * @ns: how much time of the engine, or of its equivalent, that work has used
  * @now_ns: the present
  *
- * Moves the virtual times, caps and the reservation of slice and group as a charge
- * does, and is counted as debt_ns instead of run_ns, because the wall clock has
- * been charged to somebody else.
+ * Moves the virtual times, caps and the reservation of slice and group like a
+ * charge.  It is counted as debt_ns instead of run_ns, because the wall clock time
+ * has already been charged to another payer.
  *
  * Return: _ABSENT, _TIME, or VGPU_FIELD_NONE.
  */

@@ -1,142 +1,149 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The vgpumgr timeslice scheduler: who owns one engine, and for how long.
+ * The vgpumgr timeslice scheduler: which slice owns one engine, and for how long.
  *
- * One struct vgpu_sched per engine.  Groups (all slices of one tenant on one
- * GPU) share the engine by weight; the slices of a group share what the group
- * gets.  Pure integer arithmetic over structs the caller allocates: no
- * allocation, clock, sleep or lock inside.  Every function takes the current
- * time, and all calls on one struct vgpu_sched must be serialized by the
- * caller.  The same files are built into vgpumgr.ko and into the Python
- * extension vgpumgr.sched, so what the tests prove is what the kernel runs.
+ * There is one struct vgpu_sched per engine.  Groups (all slices of one tenant on one
+ * GPU) share the engine by weight; the slices of a group share what the group gets.
+ * The code is pure integer arithmetic over structs that the caller allocates: it
+ * allocates nothing, reads no clock, never sleeps and takes no lock.  Every function
+ * takes the current time, and the caller must serialize all calls on one struct
+ * vgpu_sched.  The same files are built into vgpumgr.ko and into the Python extension
+ * vgpumgr.sched, so what the tests prove is what the kernel runs.
  *
  * Invariants (the numbers are used by tests/sched/):
  *
- *  1. Charge once.  Each entry point first charges all time since the previous
- *     one to exactly one payer: the slice that owns the engine and its group,
- *     whether it executes, holds the engine (13) or has its ghost idle in its
- *     place (16), or else to idle.  wall_ns == idle_ns + sum of charges, exactly,
- *     at both levels.  Who is switched in pays for being switched in.  Nobody
- *     pays for a host that looks late at an engine which has stopped
- *     (vgpu_sched_busy_until()).  Every charge moves the virtual time and the cap
- *     of its payer, in either band.
- *  2. Average.  A queue's virtual time V is the weighted mean of its members'
- *     virtual runtimes v; lag = weight * (V - v), in ns.  A member is eligible
- *     iff lag >= 0.  The pick is the eligible member with the earliest virtual
- *     deadline (EEVDF); ties go to the one that has waited longest.  A request
- *     is as large as the longest legal run: timeslice plus one chunk.  (With
- *     requests of one timeslice, 50 groups of weight 1 whose pieces of up to
- *     0.4 ms overrun 1 ms put one of weight 100 a lag of 4.8 ms behind.)
- *  3. Debt.  Who sleeps or is throttled leaves the average only at lag >= 0.
- *     In debt it stays a member that cannot be picked, until V has reached it.
+ *  1. Charge once.  Each entry point first charges all time since the previous one to
+ *     exactly one payer.  The payer is the slice that owns the engine, together with
+ *     its group, whether the slice executes, holds the engine (13) or has its ghost
+ *     idle in its place (16).  Without an owner the time is idle time. wall_ns ==
+ *     idle_ns + sum of charges, exactly, at both levels.  A slice that is switched in
+ *     pays for the switch.  If the host notices late that the engine has stopped,
+ *     nobody pays for the delay (vgpu_sched_busy_until()).  Every charge moves the
+ *     virtual time and the cap of its payer, in either band.
+ *  2. Average.  A queue's virtual time V is the weighted mean of its members' virtual
+ *     runtimes v; lag = weight * (V - v), in ns.  A member is eligible iff lag >= 0.
+ *     The pick is the eligible member with the earliest virtual deadline (EEVDF);
+ *     ties go to the member that has waited longest.  A request is as large as the
+ *     longest legal run: timeslice plus one chunk.  (With requests of one timeslice,
+ *     50 groups of weight 1 whose pieces of up to 0.4 ms overrun 1 ms put a group of
+ *     weight 100 a lag of 4.8 ms behind.)
+ *  3. Debt.  A member that sleeps or is throttled leaves the average only at lag >=
+ *     0.  In debt it stays a member that cannot be picked, until V has reached it.
  *     Debt is never clamped or forgotten (the number saturates at three days).
- *  4. Credit.  Who returns joins at v = max(v, H - timeslice / weight), where H
- *     is the furthest V has been, and begins a new request.  (Measured from V
- *     instead of H, credit is worth more while a light returner has pulled V back:
- *     of two equal sleepers the first to wake then got 365 ms ahead of the other.)
- *     All credit together, what is out and what may still be given, is at most the
- *     timeslice of who returns, and grows by no more than the weight that sleeps
- *     would have been served; who finds none left joins at H.  A change of weight
+ *  4. Credit.  A returning entity joins at v = max(v, H - timeslice / weight), where
+ *     H is the furthest V has been, and begins a new request.  (If credit were
+ *     measured from V instead of H, it would be worth more while a returning light
+ *     entity has pulled V back: of two equal sleepers the first to wake then got 365
+ *     ms ahead of the other.)  The credit that members have and the credit that may
+ *     still be given are together at most the timeslice of the returning entity.
+ *     Their sum grows by no more than the service that the sleeping weight would have
+ *     received.  An entity that finds no credit left joins at H.  A change of weight
  *     keeps lag.  V steps back (H does not) only when a member joins with credit or
- *     is removed for good while in debt.  While nobody joins or leaves, |lag| <=
- *     max timeslice + max chunk; sleepers that return, however many, make a lag at
- *     most one max timeslice less; each reservation may add its reserve_ns and a
- *     chunk.  So a group that is always ready gets over any window its part by
- *     weight, among all that there are, less at most 2 * (max timeslice + max
- *     chunk) + 2 * max timeslice times that part, unless caps or reservations or
- *     changes of weight say otherwise.
- *  5. Two levels.  2 to 4 hold among the groups of an engine and among the
- *     slices of a group.  More slices never change the share of their group
- *     (but under VGPU_POLICY_EQUAL_SHARE and _FIXED_SHARE they are the share).
- *  6. Timeslice.  A run is one uninterrupted stay of a group on the engine,
- *     as long as the engine time charged for it.  It ends when it has lasted
- *     the timeslice that was in force when it began (at most one chunk later),
- *     when the group ran dry, when a cap ended it, when the owner was removed,
- *     when band L cut it or its reservation budget was used up, and for no
- *     other reason; a wakeup never cuts a run, only the next pick does.  At the
- *     end of a timeslice the engine is offered to everybody; a group that keeps
- *     it begins a new run.  A run that band L cut goes on later with what was
- *     left of its timeslice, unless its group was not ready meanwhile.  What a
- *     group runs in band L is taken from its timeslice in the fair band.
+ *     is removed for good while in debt.  While nobody joins or leaves, |lag| <= max
+ *     timeslice + max chunk.  Returning sleepers, however many, lower a lag by at
+ *     most one max timeslice; each reservation may add its reserve_ns and a chunk.
+ *     So over any window, a group that is always ready gets its part by weight among
+ *     all existing groups, less at most 2 * (max timeslice + max chunk) + 2 * max
+ *     timeslice times that part.  Caps, reservations and changes of weight may change
+ *     that.
+ *  5. Two levels.  2 to 4 hold among the groups of an engine and among the slices of
+ *     a group.  More slices never change the share of their group, except under
+ *     VGPU_POLICY_EQUAL_SHARE and _FIXED_SHARE, where the number of slices is the
+ *     share.
+ *  6. Timeslice.  A run is one uninterrupted stay of a group on the engine; its
+ *     length is the engine time charged for it.  A run ends when it has lasted the
+ *     timeslice that was in force when it began (at most one chunk later), when the
+ *     group ran dry, when a cap ended it, when the owner was removed, or when band L
+ *     cut it or its reservation budget was used up.  It ends for no other reason; a
+ *     wakeup never cuts a run, only the next pick does.  At the end of a timeslice
+ *     the engine is offered to everybody; a group that keeps it begins a new run.  A
+ *     run that band L cut later goes on with what was left of its timeslice, unless
+ *     its group was not ready meanwhile.  The time that a group runs in band L is
+ *     taken from its timeslice in the fair band.
  *  7. Caps.  Refill is continuous, credit never exceeds burst, and use over any
- *     window T is at most T * cap / period + burst + one chunk.  A throttled
- *     party returns once its credit reaches min(timeslice, burst).  A group
- *     whose ready slices are all throttled is throttled, and in no band.  Credit
- *     that is full earns nothing while its party waits for its turn, so only a
- *     burst well above one timeslice gets a busy party all of its cap.
- *  8. Bounded work.  No call takes more than O(log n) steps, amortized (a
- *     sleeper that was in debt is dropped once, when V has reached it).
- *  9. Determinism.  Decisions depend on the sequence of calls and the
- *     differences of their times only; neither the clock's origin nor a wrap of
- *     clock or virtual time changes them.
- * 10. Calls are atomic.  A call with bad parameters, for an object that is not
- *     on this engine or already there, out of order, or with a time before that
- *     of the last call returns a fault, and then nothing has changed.
- * 11. Band L.  A ready group of VGPU_BAND_LATENCY with credit in its caps and
- *     budget in its reservation goes before all others, the earliest deadline of
- *     a reservation first; the next pick cuts a run of a later deadline or of the
- *     fair band for it.  Without budget it competes in the fair band (2).
- * 12. Reservation.  A constant bandwidth server (Abeni and Buttazzo, 1998) of
- *     Q = reserve_ns per P = reserve_period_ns.  Runs in band L and hold use up
- *     its budget.  At each deadline it gets Q more, up to Q, and the next deadline
- *     is P later; without budget it waits for the first that leaves some.  Who
- *     becomes ready with more budget than Q / P of the time until its deadline
- *     starts anew: deadline now + P, budget Q.  A run that cut another costs,
- *     beside its own time, switch_cost_ns of budget for the way back in that the
- *     other pays (of nothing else: invariant 1 stays exact), so that Q covers all
- *     that a reservation costs its neighbours.
- *     Budget may be overdrawn by one chunk and that, which is paid back.  So use
- *     in band L over any window T is at most T * Q / P + 2 * Q + one chunk.
- *     Admitted is only what can be kept: the sum of (Q + overdraft) / P is at most
- *     reserve_limit_permille, where overdraft is max_chunk_ns, but 0 on an engine
- *     that splits; P >= VGPU_RESERVE_CHUNKS * max_chunk_ns; Q / P is at most the
- *     group's cap and at most weight / (sum of the weights of all groups), so that
- *     a reservation is a floor inside the share.  What would break this for a
- *     reservation already given is refused as well.  So who is ready has used up
- *     its budget, or run dry, by its deadline plus one chunk (it may wake when a
- *     piece of somebody else has just begun), as long as no piece is longer than
- *     max_chunk_ns; on an engine that splits, at most min_chunk_ns later than that
- *     for each reservation.
+ *     window T is at most T * cap / period + burst + one chunk.  A throttled party
+ *     returns once its credit reaches min(timeslice, burst).  A group whose ready
+ *     slices are all throttled is throttled, and in no band.  Full credit earns
+ *     nothing while its party waits for its turn, so a busy party gets all of its cap
+ *     only if burst is well above one timeslice.
+ *  8. Bounded work.  No call takes more than O(log n) steps, amortized (a sleeper
+ *     that was in debt is dropped once, when V has reached it).
+ *  9. Determinism.  Decisions depend only on the sequence of calls and the
+ *     differences of their times; neither the clock's origin nor a wrap of clock or
+ *     virtual time changes them.
+ * 10. Calls are atomic.  A call with bad parameters, for an object that is not on
+ *     this engine or already there, out of order, or with a time before that of the
+ *     last call returns a fault and changes nothing.
+ * 11. Band L.  A ready group of VGPU_BAND_LATENCY with credit in its caps and budget
+ *     in its reservation goes before all others, the earliest deadline of a
+ *     reservation first.  For such a group the next pick cuts a run of the fair band
+ *     or of a later deadline.  Without budget the group competes in the fair band
+ *     (2).
+ * 12. Reservation.  A constant bandwidth server (Abeni and Buttazzo, 1998) of Q =
+ *     reserve_ns per P = reserve_period_ns.  Runs in band L and hold use up its
+ *     budget.  At each deadline the budget grows by Q, up to Q, and the next deadline
+ *     is P later; a reservation without budget waits for the first deadline that
+ *     leaves it some.  A group that becomes ready with more budget than Q / P of the
+ *     time until its deadline starts anew: deadline now + P, budget Q.  A run that
+ *     cut another costs switch_cost_ns of budget beside its own time, because the
+ *     other run pays for being switched in again.  (Only budget is charged for that:
+ *     invariant 1 stays exact.)  So Q covers all that a reservation costs its
+ *     neighbours.  Budget may be overdrawn by one chunk and that switch cost; the
+ *     overdraft is paid back.  So use in band L over any window T is at most T * Q /
+ *     P + 2 * Q + one chunk.  A reservation is admitted only if it can be kept: the
+ *     sum of (Q + overdraft) / P is at most reserve_limit_permille, where overdraft
+ *     is max_chunk_ns, or 0 on an engine that splits; P >= VGPU_RESERVE_CHUNKS *
+ *     max_chunk_ns; Q / P is at most the group's cap and at most weight / (sum of the
+ *     weights of all groups), so that a reservation is a floor inside the share.  A
+ *     change that would break this for an admitted reservation is refused as well.
+ *     So a ready group has used up its budget or run dry by its deadline plus one
+ *     chunk, as long as no piece is longer than max_chunk_ns.  (The chunk is a piece
+ *     of another group that has just begun when this group wakes.)  On an engine that
+ *     splits, each reservation adds at most min_chunk_ns to that.
  * 13. Hold.  When a group of band L with budget runs dry after an item flagged
- *     VGPU_ITEM_MORE, it holds the engine: until it has an item again, its
- *     budget or a cap is used up, hold_max_ns have passed, the request is said to
- *     be over, or its slice is removed.  It pays for the engine's idling
- *     meanwhile.  One group holds at a time: who runs dry during the hold of
- *     another begins none.  Other groups of band L do not wait for it.
+ *     VGPU_ITEM_MORE, it holds the engine: until it has an item again, its budget or
+ *     a cap is used up, hold_max_ns have passed, the caller says that the request is
+ *     over, or its slice is removed.  It pays for the engine's idle time meanwhile.
+ *     One group holds at a time: a group that runs dry during another group's hold
+ *     begins none.  Other groups of band L do not wait for the hold to end.
  * 14. Gap gate.  While a group holds, the fair band starts an item only if the
- *     holder's inversion budget is not overdrawn and covers the expected
- *     inversion: the mean, over the holder's observed gaps that are not over yet,
- *     of how much longer than the rest of the gap the item is predicted to take.
- *     Time that the fair band executes while the holder has a ready item again is
- *     measured and taken from that budget.  So inversion over any window T is at
- *     most T * inversion_permille / 1000 + burst + one chunk.
- * 15. Prediction.  A group's predictions come from its own completed items, by
- *     kernel id, in a table of fixed size.  A kernel is predicted to take as long
- *     as its longest recent execution; with fewer than VGPU_PREDICT_SAMPLES
- *     samples max_chunk_ns, or its hint if that is longer.  A gap is predicted
- *     only from as many samples.  What a group does, hints or flags never changes
- *     the prediction for another, but for the way back in after its cuts, which
- *     is charged to the item that was cut and so part of how long that took.
- * 16. Ghosts.  Under VGPU_POLICY_EQUAL_SHARE a group weighs as much as it has
- *     slices and each slice has an equal part; one without a ready item is
- *     picked all the same, and the engine idles at its cost for its timeslice
- *     or until it has an item.  VGPU_POLICY_FIXED_SHARE adds the places that are
- *     not sold, which idle at nobody's cost.  While no slice has a ready item the
- *     engine is parked without a timer, and the time is charged at once
- *     afterwards: everybody's part by weight (the rest of the division, less than
- *     a nanosecond per slice, to idle), no lag changes.
+ *     holder's inversion budget is not overdrawn and covers the expected inversion.
+ *     The expected inversion is how much longer than the rest of the gap the item is
+ *     predicted to take, as a mean over those of the holder's observed gaps that are
+ *     longer than the present one is already.  Time that the fair band executes while
+ *     the holder has a ready item again is measured and taken from that budget.  So
+ *     inversion over any window T is at most T * inversion_permille / 1000 + burst +
+ *     one chunk.
+ * 15. Prediction.  A group's predictions come from its own completed items, by kernel
+ *     id, in a table of fixed size.  A kernel is predicted to take as long as its
+ *     longest recent execution.  With fewer than VGPU_PREDICT_SAMPLES samples the
+ *     prediction is max_chunk_ns, or the hint if that is longer.  A gap is predicted
+ *     only from at least as many samples.  The actions, hints and flags of a group
+ *     never change the prediction for another group, with one exception: after a cut,
+ *     the switch back in is charged to the item that was cut and so is part of that
+ *     item's duration.
+ * 16. Ghosts.  Under VGPU_POLICY_EQUAL_SHARE the weight of a group is its number of
+ *     slices, and each slice has an equal part.  A slice without a ready item is
+ *     picked all the same; the engine then idles at the slice's cost for its
+ *     timeslice or until it has an item.  VGPU_POLICY_FIXED_SHARE adds the places
+ *     that are not sold, which idle at nobody's cost.  While no slice has a ready
+ *     item the engine is parked without a timer, and the time is charged at once
+ *     afterwards.  Each slice then pays its part by weight; the part of unsold places
+ *     and the remainder of the division (less than a nanosecond per slice) are idle
+ *     time.  No lag changes.
  * 17. Legal combinations of policy, mode and band: vgpu_combination_check().
- * 18. Leases (vgpu_lease.h).  A slice whose streams have work is one ready item.
- *     A lease lasts what timeslice, caps and reservation budget leave of the run,
- *     during a hold what the gap leaves (14), and at least min_chunk_ns.  It is
- *     prolonged by a timeslice as long as the slice would be chosen again at its
- *     end by 2 and 5, 11 has nobody better, and 7 leaves credit; without end while
- *     no other slice is ready and no cap applies.  Who becomes ready brings the
- *     end of the present timeslice back, who is of band L the present moment.
- *     Expiry fails nothing: the slice pays until it yields or the gate has closed,
- *     at the latest a chunk after the end, so a chunk is to 6, 7, 11, 12 and 14
- *     what it is for items.  A lease that was prolonged counts as runs of one
- *     timeslice each, whether or not anybody looked at their ends.
+ * 18. Leases (vgpu_lease.h).  A slice whose streams have work counts as one ready
+ *     item.  A lease lasts for what timeslice, caps and reservation budget leave of
+ *     the run, during a hold for what the gap leaves (14), and at least min_chunk_ns.
+ *     It is prolonged by a timeslice as long as the slice would be chosen again at
+ *     its end by 2 and 5, no other group goes first by 11, and 7 leaves credit.  It
+ *     has no end while no other slice is ready and no cap applies.  When another
+ *     slice becomes ready, the lease ends with the present timeslice after all; if
+ *     that slice goes first by 11, the lease ends at once.  Nothing fails at expiry:
+ *     the slice pays until it yields or the gate has closed, at the latest a chunk
+ *     after the end.  So in 6, 7, 11, 12 and 14 a chunk means for leases what it
+ *     means for items.  A lease that was prolonged counts as runs of one timeslice
+ *     each, whether or not anybody looked at their ends.
  *
  * Times are nanoseconds, weights have no unit.
  */
@@ -161,21 +168,21 @@
 #define VGPU_SWITCH_COST_MAX_NS	10000000ull
 #define VGPU_PLACES_MAX		10000u
 /*
- * A piece of somebody else may delay a reservation by one chunk per period, and
- * another reservation may use a chunk more than its Q, so deadlines can be kept
- * (non-preemptive EDF) as long as the sum of (Q + max_chunk_ns) / P and
- * max_chunk_ns / P stays below one.
+ * A piece of another group may delay a reservation by one chunk per period, and
+ * another reservation may use a chunk more than its Q.  So deadlines can be kept
+ * (non-preemptive EDF) as long as the sum of (Q + max_chunk_ns) / P, plus
+ * max_chunk_ns / P, stays below one.
  */
 #define VGPU_RESERVE_CHUNKS	4u
 #define VGPU_RESERVE_LIMIT_MAX	750u
 #define VGPU_RESERVE_PERIOD_MIN_NS	100000ull
 #define VGPU_RESERVE_PERIOD_MAX_NS	4000000000ull
 #define VGPU_HOLD_MAX_NS	1000000000ull
-/* How long a place that is not sold idles at a time, if the floor is not above. */
+/* How long an unsold place idles at a time, unless the timeslice floor is higher. */
 #define VGPU_UNSOLD_TIMESLICE_NS	1000000ull
 
 /**
- * enum vgpu_sched_field - what a call is refused for; the values are frozen
+ * enum vgpu_sched_field - why a call was refused; the values are frozen
  * @VGPU_FIELD_NONE: nothing, the call was carried out
  * @VGPU_FIELD_MAX_CHUNK: outside VGPU_CHUNK_MIN_NS..VGPU_CHUNK_MAX_NS
  * @VGPU_FIELD_MIN_CHUNK: zero, or above max_chunk_ns
@@ -187,10 +194,11 @@
  * @VGPU_FIELD_CAP_PERIOD: outside VGPU_CAP_PERIOD_MIN_NS..VGPU_CAP_PERIOD_MAX_NS
  * @VGPU_FIELD_BURST: not 0 and below the floor of a timeslice, or above
  *	VGPU_BURST_MAX_NS
- * @VGPU_FIELD_POLICY: unknown, or another one while the engine has groups
+ * @VGPU_FIELD_POLICY: unknown, or differs from the present one while the engine has
+ *	groups
  * @VGPU_FIELD_PLACES: not 0 without VGPU_POLICY_FIXED_SHARE; else outside
  *	1..VGPU_PLACES_MAX, below the number of slices, or all taken
- * @VGPU_FIELD_RESERVE_LIMIT: above VGPU_RESERVE_LIMIT_MAX, below what is
+ * @VGPU_FIELD_RESERVE_LIMIT: above VGPU_RESERVE_LIMIT_MAX, below what is already
  *	reserved, or not 0 under a policy without reservations
  * @VGPU_FIELD_MODE: unknown, or not legal under the policy (invariant 17)
  * @VGPU_FIELD_BAND: unknown, or not legal under the policy (invariant 17)
@@ -202,19 +210,20 @@
  * @VGPU_FIELD_INVERSION: above 1000; not 0 outside band L
  * @VGPU_FIELD_INVERSION_BURST: above VGPU_BURST_MAX_NS
  * @VGPU_FIELD_ITEM_FLAGS: unknown
- * @VGPU_FIELD_ITEM_HINT: longer than max_chunk_ns on an engine that neither
- *	splits nor preempts
+ * @VGPU_FIELD_ITEM_HINT: longer than max_chunk_ns on an engine that neither splits
+ *	nor preempts
  * @VGPU_FIELD_TIME: before the time of the last call
  * @VGPU_FIELD_ADDED: the object is on an engine already
  * @VGPU_FIELD_ABSENT: the object is not on this engine
  * @VGPU_FIELD_SLICES: the group still has slices
  * @VGPU_FIELD_NO_ITEM: the slice has no ready item
- * @VGPU_FIELD_NO_OWNER: nobody's work is on the engine
- * @VGPU_FIELD_LEASE: the engine is lent, or is not, or to another slice
+ * @VGPU_FIELD_NO_OWNER: no slice executes on the engine
+ * @VGPU_FIELD_LEASE: the engine is lent although the call needs it free, is not lent,
+ *	or is lent to another slice
  *
- * VGPU_FIELD_WEIGHT also says that a weight would push a reservation of another
- * group above its share, VGPU_FIELD_MAX_CHUNK that some were admitted for shorter
- * chunks, VGPU_FIELD_CAP that the policy or mode allows no cap, or needs one.
+ * VGPU_FIELD_WEIGHT also means that a weight would push a reservation of another
+ * group above its share; VGPU_FIELD_MAX_CHUNK, that reservations were admitted for
+ * shorter chunks; VGPU_FIELD_CAP, that the policy or mode allows no cap or needs one.
  */
 enum vgpu_sched_field {
 	VGPU_FIELD_NONE = 0,
@@ -248,8 +257,8 @@ enum vgpu_sched_field {
 };
 
 /**
- * enum vgpu_policy - what becomes of time that nobody uses
- * @VGPU_POLICY_BEST_EFFORT: who has work gets it
+ * enum vgpu_policy - what happens to time that its owner does not use
+ * @VGPU_POLICY_BEST_EFFORT: slices that have work get it
  * @VGPU_POLICY_EQUAL_SHARE: each attached slice has the same part of the engine,
  *	which idles while that slice has no work
  * @VGPU_POLICY_FIXED_SHARE: the same for each place that could be sold
@@ -262,7 +271,7 @@ enum vgpu_policy {
 
 /**
  * enum vgpu_mode - what a tenant was sold
- * @VGPU_MODE_FAIR: its share, and more while others leave it
+ * @VGPU_MODE_FAIR: its share, and more while others do not use theirs
  * @VGPU_MODE_STRICT: never more than its share: the cap under
  *	VGPU_POLICY_BEST_EFFORT, its places under VGPU_POLICY_FIXED_SHARE
  */
@@ -274,7 +283,7 @@ enum vgpu_mode {
 /**
  * enum vgpu_band - how a group competes
  * @VGPU_BAND_FAIR: by weight
- * @VGPU_BAND_LATENCY: before the others as long as its reservation lasts
+ * @VGPU_BAND_LATENCY: before the others as long as its reservation has budget
  */
 enum vgpu_band {
 	VGPU_BAND_FAIR = 0,
@@ -302,19 +311,19 @@ enum vgpu_run_reason {
 
 /**
  * struct vgpu_sched_params - properties of the engine
- * @max_chunk_ns: the longest piece the engine executes without asking again
+ * @max_chunk_ns: the longest piece the engine executes without another pick
  * @min_chunk_ns: the shortest piece worth starting; limits are rounded up to it
  * @switch_cost_ns: measured cost of a switch; a timeslice is at least
  *	VGPU_TIMESLICE_SWITCHES times as long.  A new value applies to settings
  *	made after it.
- * @splits: the engine never executes longer than limit_ns (it can split or
- *	preempt every item).  Otherwise a run may exceed its timeslice by up to
- *	max_chunk_ns, deadlines are set for runs of that length, and items said to
- *	be longer than max_chunk_ns are refused.
+ * @splits: the engine never executes longer than limit_ns (it can split or preempt
+ *	every item).  Otherwise a run may exceed its timeslice by up to max_chunk_ns,
+ *	deadlines are set for runs of that length, and items whose hint is longer than
+ *	max_chunk_ns are refused.
  * @policy: cannot be changed while the engine has groups
  * @places: how many slices VGPU_POLICY_FIXED_SHARE can sell, else 0
- * @reserve_limit_permille: the most of the engine that may be reserved, with
- *	what can be overdrawn (invariant 12); 0 for no reservations
+ * @reserve_limit_permille: the largest part of the engine that may be reserved,
+ *	including possible overdrafts (invariant 12); 0 for no reservations
  */
 struct vgpu_sched_params {
 	u64 max_chunk_ns;
@@ -338,13 +347,13 @@ struct vgpu_sched_params {
  * @burst_ns: the most cap credit that can be saved up, 0 for one timeslice
  * @mode: what was sold; VGPU_MODE_STRICT needs a cap under
  *	VGPU_POLICY_BEST_EFFORT
- * @band: all that follows is 0 outside VGPU_BAND_LATENCY
+ * @band: the fields below are 0 outside VGPU_BAND_LATENCY
  * @reserve_ns: engine time in band L per @reserve_period_ns
  * @reserve_period_ns: the longest wait for it
  * @hold_max_ns: the longest hold after an item flagged VGPU_ITEM_MORE, 0 for none
- * @inversion_permille: of all time, how much others may execute while this group,
- *	which held the engine, is ready; 0 if nobody may execute during its holds
- * @inversion_burst_ns: the most that can be saved up of that, 0 for max_chunk_ns
+ * @inversion_permille: how much of all time others may execute while this group is
+ *	ready although it held the engine; 0 if nobody may execute during its holds
+ * @inversion_burst_ns: the most of that time that can be saved up, 0 for max_chunk_ns
  */
 struct vgpu_group_params {
 	u32 weight;
@@ -381,12 +390,12 @@ struct vgpu_slice_params {
 #define VGPU_ITEM_FLAGS		VGPU_ITEM_MORE
 
 /**
- * struct vgpu_item_info - what is said of a slice's first item
+ * struct vgpu_item_info - what the tenant says about a slice's first item
  * @kernel_id: the same for items that take equally long, chosen by the tenant
  * @flags: VGPU_ITEM_MORE, or 0 for the last item of its request
  * @hint_ns: how long it takes, 0 if unknown
  *
- * It may be wrong or a lie: see invariants 14 and 15 for what it can change.
+ * The description may be wrong or a lie: invariants 14 and 15 say what it can change.
  */
 struct vgpu_item_info {
 	u32 kernel_id;
@@ -406,26 +415,26 @@ struct vgpu_item_info {
 #define VGPU_HIST_BUCKETS	(4 * (VGPU_HIST_LAST_LOG2 - VGPU_HIST_FIRST_LOG2) + 2)
 
 /**
- * struct vgpu_group_stats - counters of a group; all but the longest only grow
+ * struct vgpu_group_stats - counters of a group; all except longest_run_ns only grow
  * @run_ns: engine time charged
  * @runs: ended runs
- * @uncut_runs: of them, ended by the timeslice
- * @short_uncut_runs: of those, shorter than the timeslice in force when they
- *	began; always 0, counted as a check of invariant 6
- * @longest_run_ns: since the present timeslice was set
+ * @uncut_runs: runs that their timeslice ended
+ * @short_uncut_runs: uncut runs that were shorter than the timeslice in force when
+ *	they began; always 0, counted as a check of invariant 6
+ * @longest_run_ns: longest run since the present timeslice was set
  * @throttles: times a cap of the group itself ran out
- * @throttled_ns: time between such an event and the return of the credit,
- *	counted at the return
+ * @throttled_ns: time from such an event to the return of the credit, counted at the
+ *	return
  * @switches: times the engine was switched to a slice of this group
  * @histogram: lengths of ended runs
- * @latency_ns: of run_ns, used from the reservation, hold included
+ * @latency_ns: part of run_ns used from the reservation, hold included
  * @demotions: times the reservation's budget was used up
  * @holds: times the group began to hold the engine
- * @hold_ns: of latency_ns, time the engine idled for the group
+ * @hold_ns: part of latency_ns in which the engine idled for the group
  * @fills: pieces that others executed during holds
- * @inversion_ns: of them, time the group had a ready item
- * @ghost_ns: of run_ns, time the engine idled for slices without an item
- * @debt_ns: beside run_ns, work that was found afterwards (vgpu_slice_owe())
+ * @inversion_ns: time in those pieces while the group had a ready item
+ * @ghost_ns: part of run_ns in which the engine idled for slices without an item
+ * @debt_ns: work found afterwards, not part of run_ns (vgpu_slice_owe())
  *
  * Under a policy with ghosts vgpu_group_settle() brings run_ns and ghost_ns up to
  * date.
@@ -474,9 +483,9 @@ struct vgpu_slice_stats {
 /**
  * struct vgpu_sched_stats - counters of an engine
  * @wall_ns: time since vgpu_sched_init()
- * @idle_ns: of it, time the engine belonged to nobody; places not sold included
+ * @idle_ns: part of it in which the engine belonged to nobody, unsold places included
  * @picks: calls of vgpu_sched_pick()
- * @switches: picks whose slice differs from the slice that had the engine last
+ * @switches: picks whose slice differs from the last slice that had the engine
  */
 struct vgpu_sched_stats {
 	u64 wall_ns;
@@ -485,7 +494,7 @@ struct vgpu_sched_stats {
 	u64 switches;
 };
 
-/* The following structs are internal; only their size is the caller's matter. */
+/* The following structs are internal; the caller only needs their size. */
 
 /* A node of a balanced tree ordered by @key; @best has the least (rank, seq). */
 struct vgpu_node {
@@ -551,14 +560,14 @@ struct vgpu_reserve {
 	s64 budget_ns;
 };
 
-/* What is known of one kernel of a group.  See predict.c. */
+/* What has been learnt about one kernel of a group.  See predict.c. */
 #define VGPU_PREDICT_KERNELS	64u
 #define VGPU_PREDICT_BUCKETS	64u
 #define VGPU_PREDICT_SAMPLES	8u
 
 struct vgpu_kernel {
 	u32 id;
-	u32 used;		/* when, counted in records; 0 for an empty place */
+	u32 used;		/* last use, counted in records; 0 for an empty entry */
 	u8 duration[VGPU_PREDICT_BUCKETS];
 	u8 gap[VGPU_PREDICT_BUCKETS];
 };
@@ -570,8 +579,8 @@ struct vgpu_predictor {
 
 /**
  * struct vgpu_group - all slices of one tenant on one engine
- * @stats: to be read under the caller's lock
- * @params: what is in force; read only
+ * @stats: read under the caller's lock
+ * @params: in force; read only
  */
 struct vgpu_group {
 	struct vgpu_group_stats stats;
@@ -592,8 +601,8 @@ struct vgpu_group {
 
 /**
  * struct vgpu_slice - one device of a group
- * @stats: to be read under the caller's lock
- * @params: what is in force; read only
+ * @stats: read under the caller's lock
+ * @params: in force; read only
  * @group: read only
  */
 struct vgpu_slice {
@@ -614,12 +623,12 @@ struct vgpu_slice {
 };
 
 /**
- * struct vgpu_ended_run - a run that is over
- * @valid: there is one; else the other members mean nothing
+ * struct vgpu_ended_run - a run that has ended
+ * @valid: a run has ended; otherwise the other members mean nothing
  * @group: whose run it was
  * @start_ns: when it began
  * @length_ns: how long it lasted, switch-in included
- * @timeslice_ns: the timeslice it was given
+ * @timeslice_ns: the timeslice in force when it began
  * @reason: why it ended
  */
 struct vgpu_ended_run {
@@ -635,8 +644,8 @@ struct vgpu_ended_run {
  * enum vgpu_idle - why an engine idles
  * @VGPU_IDLE_EMPTY: nobody can use it
  * @VGPU_IDLE_HOLD: a group holds it (invariant 13)
- * @VGPU_IDLE_GHOST: it is the turn of a slice without an item, or of a place that
- *	is not sold (invariant 16)
+ * @VGPU_IDLE_GHOST: it is the turn of a slice without an item, or of an unsold place
+ *	(invariant 16)
  */
 enum vgpu_idle {
 	VGPU_IDLE_EMPTY = 0,
@@ -648,17 +657,17 @@ enum vgpu_idle {
  * struct vgpu_decision - what vgpu_sched_pick() decided
  * @slice: owner of the engine from now on, NULL for nobody
  * @limit_ns: execute at most this long before the next pick: what is left of
- *	timeslice and caps, within min_chunk_ns..max_chunk_ns; 0 without @slice.
- *	An engine that cannot split overruns by at most one chunk.
- * @wake_at_ns: without @slice, when to pick again if nothing happens before:
- *	when a throttle will end that keeps a ready item from running, when a hold
- *	ends or the gap gate may decide differently, or when the turn of a ghost is
- *	over; U64_MAX for never.  A pick before it is harmless, a pick then may name
- *	a later time.
- * @idle: without @slice, why
- * @payer: without @slice, who pays for it, NULL for nobody
+ *	timeslice and caps, within min_chunk_ns..max_chunk_ns; 0 without @slice.  An
+ *	engine that cannot split overruns by at most one chunk.
+ * @wake_at_ns: without @slice, when to pick again if nothing happens before; U64_MAX
+ *	for never.  Reasons are the end of a throttle that keeps a ready item from
+ *	running, the end of a hold, a possible change of the gap gate's answer, and
+ *	the end of a ghost's turn.  An earlier pick is harmless; a pick at that time
+ *	may return a later time.
+ * @idle: without @slice, why the engine idles
+ * @payer: without @slice, which slice pays for the idle time, NULL for none
  * @band: with @slice, in which band it runs
- * @switched: @slice is not the slice that had the engine last
+ * @switched: @slice is not the last slice that had the engine
  * @ended: the run that this pick, or a remove before it, ended
  */
 struct vgpu_decision {
@@ -672,14 +681,14 @@ struct vgpu_decision {
 	struct vgpu_ended_run ended;
 };
 
-/* Who holds the engine.  See hold.c. */
+/* The slice that holds the engine.  See hold.c. */
 struct vgpu_hold {
 	struct vgpu_slice *slice;
 	u64 since_ns;
 	u64 needs_ns;
 };
 
-/* The lease that is out, or was.  See lease.c. */
+/* The present lease, or the last one.  See lease.c. */
 struct vgpu_loan {
 	u64 number;
 	u64 begun_ns;
@@ -694,8 +703,8 @@ struct vgpu_loan {
 
 /**
  * struct vgpu_sched - the scheduler of one engine
- * @stats: to be read under the caller's lock
- * @params: what is in force; read only
+ * @stats: read under the caller's lock
+ * @params: in force; read only
  * @now_ns: time of the last call
  */
 struct vgpu_sched {
@@ -734,19 +743,20 @@ struct vgpu_sched {
 };
 
 /*
- * Checks.  Nothing changes; VGPU_FIELD_NONE or the first fault.  The setters
- * below make the same checks themselves and return their result.
+ * Checks.  They change nothing and return VGPU_FIELD_NONE or the first fault.  The
+ * setters below make the same checks themselves and return the result.
  */
 
-/* Properties of an engine, by themselves. */
+/* Check the properties of an engine alone. */
 enum vgpu_sched_field
 vgpu_sched_params_check(const struct vgpu_sched_params *params);
 
 /**
- * vgpu_group_params_check() - can a group have these parameters on this engine
+ * vgpu_group_params_check() - check whether a group can have these parameters on this
+ * engine
  * @sched: engine
- * @group: whose they would be, NULL for a new one
- * @params: all of them
+ * @group: group to update, NULL for a new one
+ * @params: all parameters
  *
  * Return: VGPU_FIELD_NONE or the first field at fault.
  */
@@ -761,7 +771,7 @@ enum vgpu_sched_field vgpu_item_check(const struct vgpu_sched *sched,
 				      const struct vgpu_item_info *item);
 
 /**
- * vgpu_combination_check() - is a combination legal (invariant 17)
+ * vgpu_combination_check() - check whether a combination is legal (invariant 17)
  * @policy: of the engine
  * @mode: of the group
  * @band: of the group
@@ -777,27 +787,27 @@ enum vgpu_sched_field vgpu_item_check(const struct vgpu_sched *sched,
  * fixed_share   strict  legal         VGPU_FIELD_BAND
  * ============  ======  ============  =====================
  *
- * Under equal_share a share changes with every neighbour, so nothing strict can
- * be sold; under fixed_share nobody ever gets idle time, so nothing fair can.
- * Under both nobody's turn is cut, so there is no band L.
+ * Under equal_share a share changes with every neighbour, so nothing strict can be
+ * sold; under fixed_share nobody ever gets idle time, so nothing fair can be sold.
+ * Neither policy ever cuts a turn, so neither has a band L.
  *
- * Return: VGPU_FIELD_NONE, _POLICY for an unknown policy, or which of _MODE and
- * _BAND to change.
+ * Return: VGPU_FIELD_NONE, _POLICY for an unknown policy, or whichever of _MODE and
+ * _BAND must change.
  */
 enum vgpu_sched_field vgpu_combination_check(enum vgpu_policy policy,
 					     enum vgpu_mode mode,
 					     enum vgpu_band band);
 
-/* The shortest timeslice, and the least burst, that this engine accepts. */
+/* The shortest timeslice, and the smallest burst, that this engine accepts. */
 u64 vgpu_sched_timeslice_floor(const struct vgpu_sched *sched);
 
 /**
- * vgpu_sched_init() - make an engine without groups, owned by nobody
+ * vgpu_sched_init() - initialize an engine without groups and without an owner
  * @sched: any memory
  * @params: properties of the engine
  * @now_ns: the present
  *
- * Return: VGPU_FIELD_NONE, or the field at fault and @sched is unusable.
+ * Return: VGPU_FIELD_NONE, or the field at fault; @sched is then unusable.
  */
 enum vgpu_sched_field vgpu_sched_init(struct vgpu_sched *sched,
 				      const struct vgpu_sched_params *params,
@@ -807,11 +817,11 @@ enum vgpu_sched_field vgpu_sched_set_params(struct vgpu_sched *sched,
 					    u64 now_ns);
 
 /*
- * From here on every function whose return is an enum vgpu_sched_field returns
- * VGPU_FIELD_NONE, or a fault and nothing has changed (invariant 10).
+ * From here on, every function that returns an enum vgpu_sched_field returns
+ * VGPU_FIELD_NONE, or a fault without having changed anything (invariant 10).
  */
 
-/* Charge the time until now, so that counters are those of the present. */
+/* Charge the time until now, which brings all counters up to date. */
 enum vgpu_sched_field vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns);
 
 /**
@@ -819,10 +829,10 @@ enum vgpu_sched_field vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns);
  * @sched: engine
  * @group: zeroed before it is first added anywhere; must stay until
  *	vgpu_group_remove()
- * @params: checked
+ * @params: checked by this function
  * @now_ns: the present
  *
- * It starts at lag 0 with full cap credit.
+ * The group starts at lag 0 with full cap credit.
  *
  * Return: _ADDED, a fault in @params, _TIME, or VGPU_FIELD_NONE.
  */
@@ -835,7 +845,7 @@ enum vgpu_sched_field vgpu_group_add(struct vgpu_sched *sched,
  * vgpu_group_update() - change all parameters of a group at once
  * @sched: engine
  * @group: of this engine
- * @params: checked
+ * @params: checked by this function
  * @now_ns: the present
  *
  * A reservation that stays keeps its deadline, and its budget up to the new
@@ -849,7 +859,7 @@ enum vgpu_sched_field vgpu_group_update(struct vgpu_sched *sched,
 					u64 now_ns);
 
 /**
- * vgpu_group_remove() - forget a group
+ * vgpu_group_remove() - remove a group
  * @sched: engine
  * @group: must have no slices
  * @now_ns: the present
@@ -867,7 +877,7 @@ enum vgpu_sched_field vgpu_group_remove(struct vgpu_sched *sched,
  * @group: of this engine
  * @slice: zeroed before it is first added anywhere; must stay until
  *	vgpu_slice_remove()
- * @params: checked
+ * @params: checked by this function
  * @now_ns: the present
  *
  * Return: _ABSENT for @group, _ADDED for @slice, a fault in @params, _PLACES,
@@ -884,15 +894,15 @@ enum vgpu_sched_field vgpu_slice_update(struct vgpu_sched *sched,
 					u64 now_ns);
 
 /**
- * vgpu_slice_remove() - forget a slice
+ * vgpu_slice_remove() - remove a slice
  * @sched: engine
- * @slice: may own or hold the engine, which then belongs to nobody until the
- *	next pick
+ * @slice: may own or hold the engine, which then belongs to nobody until the next
+ *	pick
  * @now_ns: the present
  *
- * The time until now is charged; the debt or credit of the slice inside its
- * group is forgotten.  For a device that only closes, vgpu_slice_sleep() is the
- * call that forgets nothing.
+ * The time until now is charged; the debt or credit of the slice inside its group is
+ * forgotten.  For a device that is only closed, call vgpu_slice_sleep(), which
+ * forgets nothing.
  *
  * Return: _ABSENT, _TIME, or VGPU_FIELD_NONE.
  */
@@ -900,12 +910,13 @@ enum vgpu_sched_field vgpu_slice_remove(struct vgpu_sched *sched,
 					struct vgpu_slice *slice, u64 now_ns);
 
 /**
- * vgpu_slice_wake() - the slice has a ready item, of which nothing is known
+ * vgpu_slice_wake() - report a ready item about which nothing is known
  * @sched: engine
  * @slice: of this engine
  * @now_ns: the present
  *
- * Idempotent.  Never cuts a run; on an idle engine, pick afterwards.
+ * Idempotent.  Never cuts a run; if the engine is idle, call vgpu_sched_pick()
+ * afterwards.
  *
  * Return: _ABSENT, _TIME, or VGPU_FIELD_NONE.
  */
@@ -913,13 +924,13 @@ enum vgpu_sched_field vgpu_slice_wake(struct vgpu_sched *sched,
 				      struct vgpu_slice *slice, u64 now_ns);
 
 /**
- * vgpu_slice_announce() - the slice has a ready item, and this is the first
+ * vgpu_slice_announce() - report and describe the slice's first ready item
  * @sched: engine
  * @slice: of this engine
- * @item: what is said of it; copied
+ * @item: the description; copied
  * @now_ns: the present
  *
- * As vgpu_slice_wake(); a slice that has an item already has this one instead.
+ * Like vgpu_slice_wake().  If the slice already has an item, this one replaces it.
  *
  * Return: _ABSENT, a fault in @item, _TIME, or VGPU_FIELD_NONE.
  */
@@ -929,14 +940,14 @@ enum vgpu_sched_field vgpu_slice_announce(struct vgpu_sched *sched,
 					  u64 now_ns);
 
 /**
- * vgpu_slice_item_done() - the first item is complete
+ * vgpu_slice_item_done() - report that the first item is complete
  * @sched: engine
  * @slice: of this engine
- * @next: the first item now, NULL if there is none and the slice sleeps
+ * @next: the new first item, NULL if there is none and the slice sleeps
  * @now_ns: the present
  *
- * The time charged to the slice since the item became the first is what it took.
- * An item of which nothing was said teaches nothing.
+ * The item's duration is the time charged to the slice since the item became the
+ * first.  An item without a description does not change the predictions.
  *
  * Return: _ABSENT, _NO_ITEM, a fault in @next, _TIME, or VGPU_FIELD_NONE.
  */
@@ -946,12 +957,12 @@ enum vgpu_sched_field vgpu_slice_item_done(struct vgpu_sched *sched,
 					   u64 now_ns);
 
 /**
- * vgpu_slice_end_request() - no more items follow the last one after all
+ * vgpu_slice_end_request() - report that no more items follow the last one after all
  * @sched: engine
- * @slice: of this engine; if it holds the engine it does not any more
+ * @slice: of this engine; if it holds the engine, the hold ends
  * @now_ns: the present
  *
- * Idempotent.  On an idle engine, pick afterwards.
+ * Idempotent.  If the engine is idle, call vgpu_sched_pick() afterwards.
  *
  * Return: _ABSENT, _TIME, or VGPU_FIELD_NONE.
  */
@@ -960,13 +971,13 @@ enum vgpu_sched_field vgpu_slice_end_request(struct vgpu_sched *sched,
 					     u64 now_ns);
 
 /**
- * vgpu_slice_sleep() - the slice has no ready item
+ * vgpu_slice_sleep() - report that the slice has no ready item
  * @sched: engine
- * @slice: of this engine; if it owns the engine it goes on paying until the
- *	next pick
+ * @slice: of this engine; if it owns the engine, it continues to pay until the next
+ *	pick
  * @now_ns: the present
  *
- * Idempotent.  For an item that was withdrawn, or whose end is of no interest.
+ * Idempotent.  For an item that was withdrawn, or whose completion does not matter.
  *
  * Return: _ABSENT, _TIME, or VGPU_FIELD_NONE.
  */
@@ -977,11 +988,11 @@ enum vgpu_sched_field vgpu_slice_sleep(struct vgpu_sched *sched,
  * vgpu_sched_pick() - decide who owns the engine from now on
  * @sched: engine
  * @now_ns: the present
- * @out: the decision; after a fault one for nobody, to be asked again at the time
- *	of the last call
+ * @out: the decision; after a fault, a decision without a slice whose wake_at_ns is
+ *	the time of the last call
  *
- * To be called whenever the engine stops executing (an item or chunk is done),
- * when an item becomes ready while the engine is idle, and at wake_at_ns.
+ * Call this whenever the engine stops executing (an item or chunk is done), when an
+ * item becomes ready while the engine is idle, and at wake_at_ns.
  *
  * Return: _LEASE if the engine is lent, _TIME, or VGPU_FIELD_NONE.
  */
@@ -989,28 +1000,28 @@ enum vgpu_sched_field vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
 				      struct vgpu_decision *out);
 
 /**
- * vgpu_sched_is_urgent() - would a pick cut the present run for band L
+ * vgpu_sched_is_urgent() - check whether a pick would cut the present run for band L
  * @sched: engine
  *
- * For an engine that can preempt what it executes, after a wakeup.
+ * For an engine that can preempt what it executes; call it after a wakeup.
  */
 bool vgpu_sched_is_urgent(const struct vgpu_sched *sched);
 
 /**
- * vgpu_sched_left_ns() - how much longer the owner, which executes, may be charged
+ * vgpu_sched_left_ns() - how much longer the executing owner may be charged
  * @sched: engine, brought up to date
  *
- * Return: what is left of its timeslice, its caps and what is reserved for it, in ns,
- * whatever the item that it executes takes; 0 if nothing is, or nobody executes.
+ * Return: what is left of the owner's timeslice, caps and reservation, in ns, however
+ * long its item takes; 0 if nothing is left or no slice executes.
  */
 u64 vgpu_sched_left_ns(const struct vgpu_sched *sched);
 
 /**
- * vgpu_sched_busy_until() - say when the engine stops executing
- * @sched: engine, which executes; the owner may have gone to sleep meanwhile
- * @until_ns: the moment from which on nobody is charged until the next pick
+ * vgpu_sched_busy_until() - report when the engine stops executing
+ * @sched: engine, which executes; its owner may have gone to sleep meanwhile
+ * @until_ns: from this moment nobody is charged until the next pick
  *
- * For an engine whose end of work is known although the host may look late.
+ * For an engine whose end of work is known even if the host notices it late.
  *
  * Return: _NO_OWNER, _TIME if @until_ns is before the last call, or
  * VGPU_FIELD_NONE.
@@ -1019,14 +1030,15 @@ enum vgpu_sched_field vgpu_sched_busy_until(struct vgpu_sched *sched,
 					    u64 until_ns);
 
 /**
- * vgpu_group_lag_ns() - what the engine owes a group, negative if it is in debt
+ * vgpu_group_lag_ns() - the time the engine owes a group, negative if the group is in
+ * debt
  * @sched: engine
  * @group: of this engine
- * @now_ns: the present; charged as by any other call
+ * @now_ns: the present; time is charged as in any other call
  *
- * Return: lag in ns; for a group outside the average, weight * (V - v) with the
- * v it would join at, which its own joining then brings closer to zero.  After a
- * fault, what it was at the last call; 0 for a group that is not on this engine.
+ * Return: lag in ns.  For a group outside the average, weight * (V - v) with the v at
+ * which it would join; joining then moves V and brings that lag closer to zero.
+ * After a fault, the lag at the last call; 0 for a group that is not on this engine.
  */
 s64 vgpu_group_lag_ns(struct vgpu_sched *sched, struct vgpu_group *group,
 		      u64 now_ns);
@@ -1039,23 +1051,24 @@ s64 vgpu_slice_lag_ns(struct vgpu_sched *sched, struct vgpu_slice *slice,
 void vgpu_group_settle(struct vgpu_group *group);
 void vgpu_slice_settle(struct vgpu_slice *slice);
 
-/* What this group's kernel is predicted to take (invariant 15). */
+/* How long this kernel of the group is predicted to take (invariant 15). */
 u64 vgpu_predict_duration_ns(const struct vgpu_group *group,
 			     const struct vgpu_item_info *item);
 
 /**
- * vgpu_predict_inversion_ns() - how long a piece is expected to delay a gap's end
- * @group: who is in the gap
- * @kernel_id: what it executed before
- * @elapsed_ns: since then
- * @piece_ns: of somebody else, begun now
+ * vgpu_predict_inversion_ns() - how long a piece is expected to delay the end of a
+ * gap
+ * @group: the group in the gap
+ * @kernel_id: the kernel it executed before the gap
+ * @elapsed_ns: since the gap began
+ * @piece_ns: length of another group's piece that begins now
  *
  * Return: mean over the observed gaps, U64_MAX if there are too few of them.
  */
 u64 vgpu_predict_inversion_ns(const struct vgpu_group *group, u32 kernel_id,
 			      u64 elapsed_ns, u64 piece_ns);
 
-/* The histogram bucket of a run length, and the least length in a bucket. */
+/* The histogram bucket of a run length, and the smallest length in a bucket. */
 u32 vgpu_hist_bucket(u64 length_ns);
 u64 vgpu_hist_bucket_start_ns(u32 bucket);
 

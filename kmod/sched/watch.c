@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* What children use of the processors outside their leases: see watch.h. */
+/* What children use of the processors outside their leases; see watch.h. */
 #include "watch.h"
 
 #define DOUBLINGS	6u
@@ -10,7 +10,7 @@ void vgpu_watch_reset(struct vgpu_watch *watch)
 	watch->seen = false;
 }
 
-/* Without overflow as long as the result has none. */
+/* Does not overflow as long as the result fits. */
 static u64 permille_of(u64 ns, u32 permille)
 {
 	u64 rest_ns;
@@ -27,7 +27,7 @@ static void see(struct vgpu_watch *watch, u64 processor_ns, u64 leased_ns, u64 n
 	watch->leased_ns = leased_ns;
 }
 
-/* A penalty that has been over for as long as it lasted is forgotten step by step. */
+/* Forgive one offence for each further time of ten penalties without another. */
 static void forgive(struct vgpu_watch *watch, const struct vgpu_watch_settings *settings,
 		    u64 now_ns)
 {
@@ -37,28 +37,31 @@ static void forgive(struct vgpu_watch *watch, const struct vgpu_watch_settings *
 	}
 }
 
-/* Whether the party has used up its allowance, and no penalty lasts yet. */
+/* Take the excess from the allowance. If it is used up and no penalty lasts, begin one. */
 static void allow(struct vgpu_watch *watch, const struct vgpu_watch_settings *settings,
 		  u64 excess_ns, u64 now_ns)
 {
 	u64 steps;
 
 	watch->credit_ns += permille_of(now_ns - watch->at_ns, settings->allowance_permille);
-	/* Before the bound: after a long pause, what was used then was earned then. */
+	/*
+	 * Add before applying the bound: after a long pause, the time of the
+	 * pause pays for what was used in it.
+	 */
 	watch->credit_ns -= excess_ns;
 	if (watch->credit_ns > (s64)settings->burst_ns)
 		watch->credit_ns = settings->burst_ns;
 	if (watch->credit_ns >= 0)
 		return;
 	watch->credit_ns = 0;
-	/* What it does until it is frozen belongs to the same offence. */
+	/* What the party does until it is frozen belongs to the same offence. */
 	if (watch->until_ns > now_ns)
 		return;
 	steps = watch->offences < DOUBLINGS ? watch->offences++ : DOUBLINGS;
 	watch->until_ns = now_ns + (settings->penalty_ns << steps);
 }
 
-/* Return the processor time that costs something. */
+/* Return the part of the excess that is not free. */
 static u64 charge(struct vgpu_watch *watch, const struct vgpu_watch_settings *settings,
 		  u64 excess_ns, u64 elapsed_ns)
 {

@@ -2,16 +2,18 @@
 /*
  * How much processor time a party's children use outside their leases.
  *
- * Where the accelerator is the host's processors (PoCL), a child can compute
- * without a lease.  Its supervisor says now and then how much processor time all
- * children have used.  The party pays for what exceeds the processors' time during
- * their leases.  A small part is free, because a child needs it to take requests.
+ * Where the accelerator consists of the host's processors (PoCL), a child can compute
+ * without a lease.  Its supervisor reports from time to time how much processor time
+ * all children have used.  The party pays for the time that exceeds the processors'
+ * time during its leases.  A small part is free, because a child needs it to take
+ * requests.
  *
- * The excess is also taken from an allowance.  Once that is used up the party has
+ * The excess is also taken from an allowance.  A party whose allowance is used up has
  * committed an offence.  So over any time the children use at most what their leases
  * and the allowance are worth, plus what they use between two looks.
  *
- * Nobody looks while nobody else has work.  A look after a long pause therefore
+ * Nobody looks while no other party has work.  A look after a long pause therefore
+ * charges for two ordinary intervals only, at the pause's mean rate.
  * charges for two ordinary intervals only, at the pause's mean rate.
  *
  * Pure; not thread safe.
@@ -22,15 +24,16 @@
 #include "port.h"
 
 /**
- * struct vgpu_watch_settings - what is allowed
- * @processors: how many the accelerator is; 0: processor time says nothing
- * @free_permille: of one processor, outside leases, costs nothing; what a second
- *	earns of it can be saved up
- * @allowance_permille: of one processor, outside leases, is no offence
+ * struct vgpu_watch_settings - how much is allowed
+ * @processors: number of processors that form the accelerator; 0 turns the watch off
+ * @free_permille: part of one processor that may be used outside leases at no cost; up
+ *	to one second's worth of it can be saved up
+ * @allowance_permille: part of one processor that may be used outside leases without
+ *	an offence
  * @burst_ns: the most of the allowance that can be saved up
  * @every_ns: how often to look
- * @penalty_ns: how long children are frozen outside leases after an offence; twice
- *	as long after each further one, up to 64 times
+ * @penalty_ns: how long children are frozen outside leases after an offence; doubles
+ *	with each further offence, up to 64 times
  */
 struct vgpu_watch_settings {
 	u32 processors;
@@ -42,8 +45,8 @@ struct vgpu_watch_settings {
 };
 
 /**
- * struct vgpu_watch - of one party
- * @until_ns: the penalty ends; 0 for none
+ * struct vgpu_watch - what is known about one party
+ * @until_ns: when the penalty ends; 0 for none
  */
 struct vgpu_watch {
 	u64 until_ns;
@@ -57,15 +60,15 @@ struct vgpu_watch {
 	bool seen;
 };
 
-/* What was seen belongs to processes or to a slice that are gone. */
+/* Forget the processor time seen so far: its processes or its slice are gone. */
 void vgpu_watch_reset(struct vgpu_watch *watch);
 
 /**
- * vgpu_watch_look() - the children have used so much by now
+ * vgpu_watch_look() - record how much processor time the children have used by now
  * @watch: of their party
  * @settings: what is allowed
- * @processor_ns: used by them, ever
- * @leased_ns: of the accelerator, paid for by their party, ever
+ * @processor_ns: processor time that the children have ever used
+ * @leased_ns: accelerator time that their party has ever paid for
  * @now_ns: the present
  *
  * Return: the engine time to pay for use outside leases; 0 for none.  An offence moves
