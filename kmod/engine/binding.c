@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * An executor and the slice that it serves: from binding until its file is closed, the slice
- * is taken away, or its gate fails. It holds its slice, never the other way around.
+ * An executor and the slice that it serves. The binding lasts until the executor's file is
+ * closed, the slice is removed, or the gate fails. The binding holds a reference to its slice,
+ * never the other way around.
  *
- * Its liveness is not watched. An executor that hangs, or has died while others have its file,
- * is found when its gate is next asked: it is killed, and unbound, once that takes longer than
- * the gate's limit (lending.c). Until then it fails nobody but its own slice.
+ * The executor is not monitored. If it hangs, or has died while other processes still have its
+ * file open, this is noticed when its gate is next requested: an executor that does not answer
+ * within the gate's limit (lending.c) is killed and unbound. Until then it harms no slice
+ * except its own.
  *
- * When it ends nobody knows what became of its children: their windows are lost, and stay
- * closed until the next executor has said that nothing of them is left.
+ * When an executor ends, the state of its children is unknown. Their windows are lost, and
+ * stay closed until the next executor has reported that none of those children is left.
  */
 #include <linux/ktime.h>
 #include <linux/pid.h>
@@ -31,7 +33,7 @@ static void vgpu_binding_free(struct kref *refs)
 	kfree(binding);
 }
 
-/* Unless it has ended, or another one serves the slice by now. */
+/* End the binding, unless it has ended or another executor serves the slice by now. */
 static void vgpu_binding_leave(struct vgpu_binding *binding)
 {
 	struct vgpu_device *device = binding->device;
@@ -46,7 +48,7 @@ static void vgpu_binding_leave(struct vgpu_binding *binding)
 		vgpu_reports.raise(device, VGPU_VECTOR_COMPLETION);
 }
 
-/* The gate is lost, which is found under a lock that lets nothing end. */
+/* The gate was found lost under a lock under which the binding cannot end. */
 static void vgpu_binding_end_later(struct work_struct *work)
 {
 	struct vgpu_binding *binding = container_of(work, struct vgpu_binding, end);
@@ -56,7 +58,7 @@ static void vgpu_binding_end_later(struct work_struct *work)
 }
 
 /**
- * vgpu_binding_put - give up a reference
+ * vgpu_binding_put - release a reference
  * @binding: any
  */
 void vgpu_binding_put(struct vgpu_binding *binding)
@@ -65,7 +67,7 @@ void vgpu_binding_put(struct vgpu_binding *binding)
 }
 
 /**
- * vgpu_binding_create - a binding of the caller to no slice yet
+ * vgpu_binding_create - create a binding of the caller, without a slice yet
  *
  * Return: the binding with one reference, or NULL without memory.
  */
@@ -94,9 +96,10 @@ struct vgpu_binding *vgpu_binding_create(void)
 }
 
 /**
- * vgpu_binding_attach - the caller executes for a slice from now on
+ * vgpu_binding_attach - make the caller the executor of a slice
  * @binding: just created
- * @device: the slice, parent->lock held: neither does the engine change nor is it removed
+ * @device: the slice, parent->lock held, so that the engine does not change and the slice is
+ *	not removed
  *
  * Return: 0 or a negative errno, as struct vgpu_exec_bind says.
  */
@@ -127,10 +130,10 @@ int vgpu_binding_attach(struct vgpu_binding *binding, struct vgpu_device *device
 }
 
 /**
- * vgpu_binding_end - let a slice's executor go, if it has one
+ * vgpu_binding_end - release a slice's executor, if it has one
  * @device: the slice, engine->lock held
  *
- * Return: true if the guest is to be interrupted, which the caller does without locks.
+ * Return: true if the guest is to be interrupted, which the caller does without locks held.
  */
 bool vgpu_binding_end(struct vgpu_device *device)
 {
@@ -142,7 +145,10 @@ bool vgpu_binding_end(struct vgpu_device *device)
 		return false;
 	list_for_each_entry_safe(child, next, &device->children, node)
 		vgpu_child_end(child);
-	/* With the last child, lest the gate be asked again, and the next executor pay for it. */
+	/*
+	 * Together with the last child: otherwise the gate would be asked again, and the next
+	 * executor would pay for it.
+	 */
 	vgpu_lending_gate_is_gone(device, ktime_get_ns());
 	spin_lock(&device->windows.lock);
 	device->binding = NULL;
@@ -153,22 +159,25 @@ bool vgpu_binding_end(struct vgpu_device *device)
 }
 
 /**
- * vgpu_binding_release - the file is closed
+ * vgpu_binding_release - handle the closing of the file
  * @binding: no call of its executor is under way
  */
 void vgpu_binding_release(struct vgpu_binding *binding)
 {
 	vgpu_binding_leave(binding);
-	/* The work is not queued again. The module may be gone soon after its files. */
+	/*
+	 * The work is not queued again. The module may be unloaded soon after its files are
+	 * closed.
+	 */
 	if (cancel_work_sync(&binding->end))
 		kref_put(&binding->refs, vgpu_binding_free);
 	kref_put(&binding->refs, vgpu_binding_free);
 }
 
 /**
- * vgpu_binding_ask_gate - the arbiter wants a slice's gate closed or open
+ * vgpu_binding_ask_gate - request that a slice's gate be closed or opened
  * @device: the slice, engine->lock held
- * @close: or open
+ * @close: close the gate; otherwise open it
  * @sequence: of the request
  */
 void vgpu_binding_ask_gate(struct vgpu_device *device, bool close, u64 sequence)
@@ -185,7 +194,7 @@ void vgpu_binding_ask_gate(struct vgpu_device *device, bool close, u64 sequence)
 }
 
 /**
- * vgpu_binding_kill - a slice's gate does not work: its executor is killed, and ends soon
+ * vgpu_binding_kill - kill and unbind an executor whose gate does not work
  * @device: the slice, engine->lock held
  */
 void vgpu_binding_kill(struct vgpu_device *device)
@@ -202,7 +211,7 @@ void vgpu_binding_kill(struct vgpu_device *device)
 }
 
 /**
- * vgpu_binding_reset - the slice was reset: its children belong to a time that is over
+ * vgpu_binding_reset - tell a slice's children that the slice was reset
  * @device: the slice
  */
 void vgpu_binding_reset(struct vgpu_device *device)

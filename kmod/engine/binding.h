@@ -17,17 +17,17 @@ struct vgpu_device;
  * struct vgpu_binding - an executor that serves a slice whose engine lends
  * @refs: its file, and @end while it is queued
  * @device: its slice, with a reference
- * @pid: who bound, to be killed if its gate fails
+ * @pid: the process that bound, to be killed if its gate fails
  * @page: struct vgpu_lease_page
- * @wait: for events, of one thread: it is woken under engine->lock. That thread can make
- *	waking slow, by an epoll that others watch; but it has the file from root, and no
- *	child ever has it
+ * @wait: for events; one thread waits, and is woken under engine->lock. That thread can
+ *	make waking slow, by an epoll that others watch; but it has the file from root,
+ *	and no child ever has the file
  * @reading: a thread is in read()
- * @end: ends it where that cannot be done at once
- * @ended: every call fails from now on; engine->lock, as all below
- * @gate: the gate is to be so; valid with @gate_sequence
+ * @end: work that ends the binding where that cannot be done at once
+ * @ended: every call fails from now on; protected by engine->lock, like all fields below
+ * @gate: requested state of the gate; valid with @gate_sequence
  * @gate_sequence: of the last request to it, 0 for none
- * @gate_told: the executor knows of that
+ * @gate_told: the executor has read that request
  */
 struct vgpu_binding {
 	struct kref refs;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a bound executor does with its file: events, windows, and the answers of its gate.
- * See uapi/vgpu_exec.h.
+ * The file of a bound executor: events, windows, and the answers of its gate. See
+ * uapi/vgpu_exec.h.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -18,7 +18,10 @@ static bool vgpu_gate_event(struct vgpu_binding *binding, struct vgpu_exec_event
 	struct vgpu_engine *engine = &binding->device->parent->engine;
 	bool found;
 
-	/* However often it looks, others need the lock. */
+	/*
+	 * Checked without the lock, because the executor may poll often and others need
+	 * the lock.
+	 */
 	if (READ_ONCE(binding->gate_told) || !READ_ONCE(binding->gate_sequence))
 		return false;
 	spin_lock_irq(&engine->lock);
@@ -31,7 +34,7 @@ static bool vgpu_gate_event(struct vgpu_binding *binding, struct vgpu_exec_event
 	return found;
 }
 
-/* The executor has the event, which may be of the past by now. */
+/* The executor has read the event, which may be outdated by now. */
 static void vgpu_binding_told(struct vgpu_binding *binding, const struct vgpu_exec_event *event)
 {
 	struct vgpu_engine *engine = &binding->device->parent->engine;
@@ -61,7 +64,7 @@ static ssize_t vgpu_binding_read_event(struct vgpu_binding *binding, struct file
 	for (;;) {
 		if (READ_ONCE(binding->ended))
 			return -ENODEV;
-		/* Others wait for the gate. */
+		/* The gate goes first, because other slices wait for it. */
 		if (vgpu_gate_event(binding, &event) ||
 		    vgpu_windows_event(binding->device, &event))
 			break;
@@ -70,7 +73,7 @@ static ssize_t vgpu_binding_read_event(struct vgpu_binding *binding, struct file
 		if (wait_event_interruptible(binding->wait, vgpu_binding_has_event(binding)))
 			return -ERESTARTSYS;
 	}
-	/* An event that did not arrive is told again. */
+	/* An event whose copy failed is reported again. */
 	if (copy_to_user(to, &event, sizeof(event)))
 		return -EFAULT;
 	vgpu_binding_told(binding, &event);
@@ -78,11 +81,11 @@ static ssize_t vgpu_binding_read_event(struct vgpu_binding *binding, struct file
 }
 
 /**
- * vgpu_binding_read - one event
+ * vgpu_binding_read - read one event
  * @binding: of the file
- * @file: whose flags count
- * @to: where to
- * @count: room, that of one event at least
+ * @file: for its flags
+ * @to: where to copy the event
+ * @count: size of @to, at least one event
  *
  * Return: the size of an event or a negative errno; -EBUSY while another thread reads.
  */
@@ -101,14 +104,17 @@ ssize_t vgpu_binding_read(struct vgpu_binding *binding, struct file *file, char 
 }
 
 /**
- * vgpu_binding_poll - whether there is an event
+ * vgpu_binding_poll - check whether there is an event
  * @binding: of the file
  * @file: the file
  * @wait: of the caller of poll()
  */
 __poll_t vgpu_binding_poll(struct vgpu_binding *binding, struct file *file, poll_table *wait)
 {
-	/* Threads that get here at once may all pass: that is one more wait each, not many. */
+	/*
+	 * Several threads that get here at once may all pass; each then adds one more
+	 * wait, which is few.
+	 */
 	if (vgpu_poll_waits(wait) && waitqueue_active(&binding->wait))
 		return EPOLLERR;
 	poll_wait(file, &binding->wait, wait);
@@ -117,13 +123,13 @@ __poll_t vgpu_binding_poll(struct vgpu_binding *binding, struct file *file, poll
 	return vgpu_binding_has_event(binding) ? EPOLLIN | EPOLLRDNORM : 0;
 }
 
-/* The files of one window on their way to user space. */
+/* The files of one window, on their way to user space. */
 struct vgpu_window_files {
 	struct file *file[3];
 	int fd[3];
 };
 
-/* Tell user space the files' numbers, which are nobody's yet. */
+/* Copy the descriptor numbers to user space. They do not refer to files yet. */
 static int vgpu_window_files_announce(struct vgpu_window_files *files,
 				      struct vgpu_exec_window *answer, void __user *user)
 {
@@ -148,7 +154,7 @@ static void vgpu_window_files_install(const struct vgpu_window_files *files)
 		fd_install(files->fd[i], files->file[i]);
 }
 
-/* Nobody got the files. */
+/* Release files that were not handed to user space. */
 static void vgpu_window_files_drop(const struct vgpu_window_files *files)
 {
 	unsigned int i;
@@ -160,7 +166,7 @@ static void vgpu_window_files_drop(const struct vgpu_window_files *files)
 	}
 }
 
-/* All of a child's files, or none. */
+/* Open either all of a child's files or none. */
 static int vgpu_window_files_open(struct vgpu_binding *binding, struct vgpu_child *child,
 				  struct vgpu_window_files *files)
 {
@@ -183,7 +189,10 @@ put_memory:
 	return ret;
 }
 
-/* The window gets the child, unless it is not open, or the binding has ended. */
+/*
+ * Put the child into the window. Fails if the window is not open or the binding has
+ * ended.
+ */
 static int vgpu_child_enter(struct vgpu_binding *binding, struct vgpu_child *child,
 			    struct file *given)
 {
@@ -200,7 +209,7 @@ static int vgpu_child_enter(struct vgpu_binding *binding, struct vgpu_child *chi
 	return ret;
 }
 
-/* The child is gone, whether or not it ever was. */
+/* Remove the child, if the window has one. */
 static void vgpu_child_leave(struct vgpu_binding *binding, u32 window, u64 opened)
 {
 	struct vgpu_device *device = binding->device;
@@ -234,7 +243,10 @@ static long vgpu_binding_window(struct vgpu_binding *binding, void __user *user,
 	ret = vgpu_window_files_open(binding, child, &files);
 	if (ret)
 		goto put;
-	/* Entering comes last: what can fail after it would have to be undone while others look. */
+	/*
+	 * Entering comes last: a later failure would have to be undone while others can
+	 * see the child.
+	 */
 	ret = vgpu_window_files_announce(&files, &window, user) ?:
 	      vgpu_child_enter(binding, child, files.file[0]);
 	if (ret)
@@ -246,7 +258,7 @@ put:
 	return ret;
 }
 
-/* Whether the child is the last of what the executor said of it. */
+/* Handle the executor's last report about a child. */
 static long vgpu_binding_child(struct vgpu_binding *binding, unsigned int command,
 			       void __user *user, const char **field)
 {
@@ -293,11 +305,11 @@ static long vgpu_binding_gate(struct vgpu_binding *binding, void __user *user, c
 }
 
 /**
- * vgpu_binding_ioctl - a command of a bound executor
+ * vgpu_binding_ioctl - execute a command of a bound executor
  * @binding: of the file
- * @command: VGPU_EXEC_WINDOW and those after it
+ * @command: VGPU_EXEC_WINDOW and the commands after it
  * @user: its argument
- * @field: out, with -EINVAL and -ENXIO: what of it is at fault
+ * @field: out, with -EINVAL and -ENXIO: which field of the argument is at fault
  */
 long vgpu_binding_ioctl(struct vgpu_binding *binding, unsigned int command, void __user *user,
 			const char **field)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The children of an executor, as far as the kernel knows them: each has a window, a page in
- * which it says whether it works, and the files that it reaches them by. Its threads ask for
- * leases and ring for their guest with write(), and wait with read().
+ * The kernel's side of an executor's children. Each child has a window, a page in which it
+ * publishes whether it works, and the files to access them. Its threads send requests for
+ * leases and signals for their guest with write(), and wait with read().
  *
- * A child is code of its tenant. It gets no file but these, and nothing that it says is
- * believed where that matters to somebody else.
+ * A child is code of its tenant. It gets no other files, and its statements are not trusted
+ * where they matter to other tenants.
  */
 #include <linux/anon_inodes.h>
 #include <linux/gfp.h>
@@ -21,16 +21,20 @@
 #include "engine/window.h"
 
 /*
- * All children of a slice may ask so often together, for each request takes the lock that all
- * slices of the engine need. The broker allows its tenants a tenth of that.
+ * All children of a slice together may send one request per this time, because each request
+ * takes the lock that all slices of the engine need. The broker allows its tenants a tenth of
+ * that rate.
  */
 #define VGPU_REQUEST_NS		(20 * NSEC_PER_USEC)
 #define VGPU_REQUEST_BURST	1000
-/* How long a thread waits that asks too often: a part of a burst, so that the rate is had. */
+/*
+ * How long a thread that asks too often waits: less than a burst lasts, so that the full rate
+ * can be reached.
+ */
 #define VGPU_REQUEST_WAIT_NS	NSEC_PER_MSEC
 
 /**
- * vgpu_child_create - a child of no binding yet
+ * vgpu_child_create - create a child without a binding
  * @device: its slice
  * @window: number of its window
  *
@@ -67,7 +71,7 @@ static void vgpu_child_free(struct kref *refs)
 }
 
 /**
- * vgpu_child_put - give up a reference
+ * vgpu_child_put - release a reference
  * @child: any
  */
 void vgpu_child_put(struct vgpu_child *child)
@@ -76,7 +80,7 @@ void vgpu_child_put(struct vgpu_child *child)
 }
 
 /**
- * vgpu_child_start - let a child take part
+ * vgpu_child_start - add a child to its slice and the arbiter
  * @child: in the window, engine->lock held; its slice keeps a reference until it ends
  */
 void vgpu_child_start(struct vgpu_child *child)
@@ -91,8 +95,8 @@ void vgpu_child_start(struct vgpu_child *child)
 }
 
 /**
- * vgpu_child_end - nothing of a child is left
- * @child: in its slice's list, engine->lock held; the list's reference is given up
+ * vgpu_child_end - remove a child
+ * @child: in its slice's list, engine->lock held; the list's reference is released
  */
 void vgpu_child_end(struct vgpu_child *child)
 {
@@ -112,7 +116,7 @@ void vgpu_child_end(struct vgpu_child *child)
 }
 
 /**
- * vgpu_child_find - the child of a window
+ * vgpu_child_find - find the child of a window
  * @device: a slice, engine->lock held
  * @window: any number
  *
@@ -135,9 +139,9 @@ static bool vgpu_child_has_news(const struct vgpu_child *child)
 }
 
 /*
- * Others need the lock under which it is woken, so that waking may not be slow. One thread waits
- * at a time, and nobody by poll(): an epoll that watches the file can be watched by any number
- * of others, all of which would be woken under that lock, too.
+ * The child is woken under a lock that others need, so waking must be fast. One thread waits at
+ * a time, and none by poll(): any number of other epolls can watch an epoll that watches the
+ * file, and all of them would be woken under that lock.
  */
 static int vgpu_child_await_news(struct vgpu_child *child)
 {
@@ -171,9 +175,9 @@ static ssize_t vgpu_child_read(struct file *file, char __user *to, size_t count,
 }
 
 /*
- * Takes no lock: threads that ask too often keep nobody else from anything. The time until which
- * a slice has paid is never so far in the past that it has saved up more than a burst. @left_ns of
- * what it has saved up is left to others.
+ * Takes no lock, so threads that ask too often do not delay anybody else. The time until which
+ * a slice has paid is never further in the past than one burst. @left_ns of the saved time is
+ * left to other threads.
  */
 static bool vgpu_request_take(struct vgpu_device *device, s64 left_ns)
 {
@@ -191,9 +195,9 @@ static bool vgpu_request_take(struct vgpu_device *device, s64 left_ns)
 }
 
 /*
- * Wait until the slice may ask again. Any signal ends that, not only a fatal one: the gate may
- * have to freeze the child at once. Who does not wait could take all that comes, so it leaves
- * what a wait brings to those who do.
+ * Wait until the slice may send another request. Any signal ends the wait, not only a fatal
+ * one, because the gate may have to freeze the child at once. A thread that does not wait could
+ * take all requests, so it leaves those of one wait to the threads that do.
  */
 static int vgpu_child_await_request(struct vgpu_child *child, const struct file *file)
 {
@@ -214,7 +218,9 @@ static int vgpu_child_await_request(struct vgpu_child *child, const struct file 
 	return 0;
 }
 
-/* 0 or a negative errno; a child that says what makes no sense is told so, and ends itself. */
+/*
+ * Returns 0 or a negative errno. A child whose request is invalid gets -EINVAL and ends itself.
+ */
 static int vgpu_child_request(struct vgpu_child *child, const struct file *file,
 			      const struct vgpu_stream_request *request)
 {
@@ -237,7 +243,7 @@ static int vgpu_child_ring(struct vgpu_child *child, const struct vgpu_stream_re
 
 	if (memcmp(request, &plain, sizeof(plain)))
 		return -EINVAL;
-	/* A guest that is done with the window needs no word. */
+	/* A guest that has closed the window needs no signal. */
 	vgpu_window_ring(child->device, child->window);
 	return 0;
 }
@@ -260,7 +266,7 @@ static ssize_t vgpu_child_write(struct file *file, const char __user *from, size
 	return ret ?: count;
 }
 
-/* One page, whole and shared: its own life time is that of the last who maps it. */
+/* Map one page, whole and shared. The page lives until its last mapping is gone. */
 static int vgpu_page_mmap(struct page *page, struct vm_area_struct *vma)
 {
 	if (vma->vm_pgoff || vma->vm_end - vma->vm_start != PAGE_SIZE ||
@@ -291,7 +297,7 @@ static const struct file_operations vgpu_child_ops = {
 };
 
 /**
- * vgpu_child_file - what a child asks and waits with
+ * vgpu_child_file - create the file for a child's requests and waits
  * @child: gets a reference
  *
  * Return: the file or an ERR_PTR.
@@ -324,10 +330,10 @@ static const struct file_operations vgpu_lease_ops = {
 };
 
 /**
- * vgpu_lease_file - a lease page to map
+ * vgpu_lease_file - create a file that maps a lease page
  * @page: gets a reference
  *
- * Opened for reading only, it is never mapped for writing.
+ * The file is open for reading only, so it can never be mapped for writing.
  *
  * Return: the file or an ERR_PTR.
  */

@@ -12,19 +12,19 @@
 struct vgpu_device;
 
 /**
- * struct vgpu_child - what the kernel has of one child of an executor
+ * struct vgpu_child - the kernel's state of one child of an executor
  * @refs: its file, its binding's list
  * @device: its slice, with a reference
  * @window: number of its window
- * @opened: as of @window when it got there; engine->lock
+ * @opened: the window's @opened when the child got it; engine->lock
  * @node: in device->children until it ends; engine->lock
- * @stream: what the arbiter sees; engine->lock
+ * @stream: its stream in the arbiter; engine->lock
  * @attached: @stream is in the arbiter; engine->lock
  * @page: struct vgpu_stream_page, which the child writes
- * @wait: of a thread that reads; woken under engine->lock, so one is enough
+ * @wait: of the one thread that reads; woken under engine->lock
  * @reading: a thread waits in read()
  * @signals: rings and changes of the lease page that were not read yet
- * @ended: nothing more comes; engine->lock to write
+ * @ended: no more signals follow; engine->lock to write
  */
 struct vgpu_child {
 	struct kref refs;
@@ -59,7 +59,7 @@ struct vgpu_child *vgpu_child_find(struct vgpu_device *device, u32 window);
 struct file *vgpu_child_file(struct vgpu_child *child);
 struct file *vgpu_lease_file(struct page *page);
 
-/* There is something to look at. Any context. */
+/* Wake the child's reader. Any context. */
 static inline void vgpu_child_signal(struct vgpu_child *child)
 {
 	atomic64_inc(&child->signals);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How a slice's worker reads and writes guest memory, which may block for as long as its
- * owner likes, up to a limit. A timer kills the access that takes longer.
+ * How a slice's worker reads and writes guest memory. An access may block for as long as
+ * the owner of the memory likes, up to a limit: a timer interrupts an access that takes
+ * longer.
  */
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
@@ -15,7 +16,7 @@
 #include "engine/ring.h"
 #include "options.h"
 
-#define VGPU_DMA_BYTES_MAX	(64U << 10)	/* the container's lock is held so long */
+#define VGPU_DMA_BYTES_MAX	(64U << 10)	/* the container's lock is held for one piece */
 #define VGPU_PATIENCE_JIFFIES	(10 * HZ)	/* for an item's turns on the engine */
 
 static struct vgpu_option vgpu_dma_timeout_ms = {
@@ -41,7 +42,7 @@ static int vgpu_ring_access_locked(struct vgpu_ring *ring, u64 guest, void *data
 		  jiffies + msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms.value)));
 	ret = vfio_dma_rw(&ring->device->vdev, guest, data, bytes, write);
 	timer_delete_sync(&ring->watchdog);
-	/* A lost kill does no harm: @released or @revoked was set before it. */
+	/* Dropping a kill does no harm: @released or @revoked was set before it. */
 	if (signal_pending(current))
 		flush_signals(current);
 	if (!ret)
@@ -50,9 +51,9 @@ static int vgpu_ring_access_locked(struct vgpu_ring *ring, u64 guest, void *data
 }
 
 /*
- * One access to guest memory, worker only. -EACCES while the guest has bus
- * mastering off, -EFAULT when the memory is not there or does not answer, -ECANCELED
- * when the ring is released or the device revoked.
+ * One access to guest memory, worker only. Returns -EACCES while the guest has bus
+ * mastering off, -EFAULT if the memory is missing or does not answer, -ECANCELED if the
+ * ring is released or the device revoked.
  */
 static int vgpu_ring_access(struct vgpu_ring *ring, u64 guest, void *data, size_t bytes,
 			    bool write)
@@ -70,14 +71,14 @@ static int vgpu_ring_access(struct vgpu_ring *ring, u64 guest, void *data, size_
  * @ring: its worker only
  * @guest: guest address
  * @data: in host memory
- * @bytes: how much; in pieces that do not hold the memory's lock for long
+ * @bytes: size; accessed in pieces that do not hold the memory's lock for long
  * @write: to the guest
  *
- * A VMM that unmaps it gets that lock between two pieces, and the next one fails: the
- * core calls nobody then, because nothing is pinned.
+ * A VMM that unmaps the memory gets that lock between two pieces, and the next piece fails.
+ * The core does not notify the driver of that, because nothing is pinned.
  *
- * Return: 0; -EACCES while the guest has bus mastering off, -ECANCELED for a ring that
- * is dead, -EFAULT. For vgpu_ring_dma_fault().
+ * Return: 0; -EACCES while the guest has bus mastering off, -ECANCELED for a dead ring,
+ * -EFAULT. Pass errors to vgpu_ring_dma_fault().
  */
 int vgpu_ring_dma(struct vgpu_ring *ring, u64 guest, void *data, u64 bytes, bool write)
 {
@@ -105,7 +106,7 @@ int vgpu_ring_dma(struct vgpu_ring *ring, u64 guest, void *data, u64 bytes, bool
 }
 
 /**
- * vgpu_ring_write_shadow - tell the guest how far its slice is, where it has asked for that
+ * vgpu_ring_write_shadow - write the slice's progress to the guest's shadow, if it has one
  * @ring: its worker only
  * @error: why the slice stopped, or VGPU_ERROR_NONE
  * @index: number of the item at fault
@@ -124,9 +125,9 @@ void vgpu_ring_write_shadow(struct vgpu_ring *ring, u32 error, u32 index)
 }
 
 /**
- * vgpu_ring_dma_fault - stop the slice for what an access to guest memory returned
+ * vgpu_ring_dma_fault - stop the slice after a failed access to guest memory
  * @ring: its worker only
- * @ret: what vgpu_ring_dma() returned
+ * @ret: return value of vgpu_ring_dma()
  * @index: number of the item at fault
  */
 void vgpu_ring_dma_fault(struct vgpu_ring *ring, int ret, u32 index)
@@ -137,7 +138,7 @@ void vgpu_ring_dma_fault(struct vgpu_ring *ring, int ret, u32 index)
 		vgpu_reports.fault(ring->device, ring, error, index);
 }
 
-/* Guest memory did not answer in time: the access fails. */
+/* Guest memory did not answer in time: interrupt the access, which then fails. */
 static void vgpu_ring_timeout(struct timer_list *timer)
 {
 	struct vgpu_ring *ring = container_of(timer, struct vgpu_ring, watchdog);
@@ -155,9 +156,9 @@ void vgpu_dma_init(struct vgpu_ring *ring)
 }
 
 /**
- * vgpu_dma_deadline - when whoever begins to wait now, for a slice to be quiet, gives up
+ * vgpu_dma_deadline - deadline for a wait, beginning now, until a slice is quiet
  *
- * Return: jiffies; an access to guest memory has ended long before.
+ * Return: jiffies, long after any access to guest memory has ended.
  */
 unsigned long vgpu_dma_deadline(void)
 {

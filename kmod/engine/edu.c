@@ -3,11 +3,11 @@
  * The engine "edu": QEMU's teaching device (docs/specs/edu.rst), which computes
  * factorials by itself and interrupts when it is done.
  *
- * The hard case of an engine: a job can be neither split nor stopped, and the
- * device cannot be reset. So an item must be predicted to fit max_chunk, what it
- * really took is charged, and a job that is not done in a multiple of its
- * prediction ends this engine's work: it is wedged until it is started again.
- * There is at most one job, of the thread that waits for it.
+ * This is the hard case of an engine: a job can be neither split nor stopped, and the
+ * device cannot be reset. So an item must be predicted to fit max_chunk, and its real
+ * duration is charged. A job that is not done within a multiple of its prediction
+ * wedges the engine until it is started again. There is at most one job, that of the
+ * thread that waits for it.
  */
 #include <linux/debugfs.h>
 #include <linux/interrupt.h>
@@ -40,8 +40,8 @@
 #define EDU_CALIBRATION_RUNS	8
 #define EDU_CALIBRATION_N	1000000U
 #define EDU_CALIBRATION_N_MAX	64000000U
-#define EDU_CALIBRATION_RATIO	8	/* multiplications take at least so much of a job */
-#define EDU_LATE_FACTOR		10	/* wedged after so many predictions, and charged no more */
+#define EDU_CALIBRATION_RATIO	8	/* least duration of a long job, in fixed times */
+#define EDU_LATE_FACTOR		10	/* in predictions: charged at most this, then wedged */
 #define EDU_SWITCH_MAX_NS	(50 * NSEC_PER_USEC)
 #define EDU_IDLE_US		(2 * USEC_PER_SEC)
 
@@ -58,14 +58,14 @@ MODULE_PARM_DESC(engine_timeout_ms,
  * struct edu - one function
  * @pdev: the function
  * @bar: its registers
- * @engine: whose thread waits; NULL while calibrating
+ * @engine: the engine whose thread waits; NULL while calibrating
  * @wait: for @armed to be cleared
- * @lock: (spin, irq) protects what follows up to @bound_ns
+ * @lock: (spin, irq) protects @armed to @bound_ns
  * @armed: there is a job and it is not known to be done
- * @done_ns: when the last job was
- * @bound_ns: the job is charged no longer
- * @base_ns: what a job takes beside its multiplications
- * @fact_ps: what a multiplication takes
+ * @done_ns: when the last job was done
+ * @bound_ns: until when the job is charged at most
+ * @base_ns: fixed time of a job, without its multiplications
+ * @fact_ps: time of one multiplication, ps
  * @frozen: debugfs: pretend that the device stays busy
  * @debugfs: directory
  */
@@ -84,15 +84,15 @@ struct edu {
 	struct dentry *debugfs;
 };
 
-/* A function that was pulled out reads as ones, so it is busy for ever. */
+/* A function that was pulled out reads as all ones, so it is busy forever. */
 static bool edu_is_busy(const struct edu *edu)
 {
 	return readl(edu->bar + EDU_REG_STATUS) & EDU_STATUS_BUSY || READ_ONCE(edu->frozen);
 }
 
 /*
- * Says nothing by itself: the interrupt may be spurious, or the one of a job that
- * was given up. A job is done when there is one and the device is not busy.
+ * The interrupt alone proves nothing: it may be spurious, or belong to a job that was
+ * given up. A job is done when one is armed and the device is not busy.
  */
 static irqreturn_t edu_interrupt(int irq, void *data)
 {
@@ -138,12 +138,15 @@ static void edu_begin(struct edu *edu, u32 n, u64 bound_ns)
 	edu->armed = true;
 	edu->bound_ns = bound_ns;
 	writel(n, edu->bar + EDU_REG_FACT);
-	/* Busy before the lock is released: an old interrupt must not end the job. */
+	/*
+	 * Wait until it is busy before releasing the lock: an old interrupt must not
+	 * end the job.
+	 */
 	readl(edu->bar + EDU_REG_STATUS);
 	spin_unlock_irq(&edu->lock);
 }
 
-/* Nobody waits for the job any more; true if it is done nevertheless. */
+/* Stop waiting for the job; true if it is done nevertheless. */
 static bool edu_end(struct edu *edu, u64 *done_ns)
 {
 	bool done;
@@ -162,9 +165,9 @@ static bool edu_should_stop(void)
 }
 
 /*
- * One job. 0 with @result and @done_ns; -ETIMEDOUT when it does not end, -ENODEV when
- * the function is gone, -ECANCELED when the thread must stop, -EIO when nobody can tell
- * how long it took, because its interrupt was lost before there was a prediction.
+ * Run one job. Returns 0 with @result and @done_ns; -ETIMEDOUT if it does not end;
+ * -ENODEV if the function is gone; -ECANCELED if the thread must stop; -EIO if its
+ * duration is unknown, because its interrupt was lost before there was a prediction.
  */
 static int edu_run(struct edu *edu, u32 n, u64 *done_ns, u32 *result)
 {
@@ -173,7 +176,10 @@ static int edu_run(struct edu *edu, u32 n, u64 *done_ns, u32 *result)
 	u64 begun_ns;
 	bool done;
 
-	/* Until the interrupt says when: it may be lost, and whoever looks makes time pass. */
+	/*
+	 * Valid until the interrupt sets the real time. The interrupt may be lost, and
+	 * any caller of the scheduler charges the time until now.
+	 */
 	if (edu->engine)
 		vgpu_engine_busy_until(edu->engine, bound_ns);
 	edu_begin(edu, n, bound_ns);
@@ -232,7 +238,7 @@ static u64 edu_estimate_ns(struct vgpu_engine *engine, const struct vgpu_item *i
 	return edu_predict_ns(engine->state, le32_to_cpu(item->desc.arg[0]));
 }
 
-/* The least of several runs of one size: interruptions only ever add. */
+/* The shortest of several runs of one size: interruptions only ever add time. */
 static int edu_least_ns(struct edu *edu, u32 n, u64 *least_ns)
 {
 	u64 done_ns;
@@ -252,9 +258,10 @@ static int edu_least_ns(struct edu *edu, u32 n, u64 *least_ns)
 }
 
 /*
- * A job of who had the function before may still go on. What the multiplications take
- * includes the rest of a job, so that a prediction is rather too long: a host that was
- * late for each short job must not make long ones look short.
+ * A job of the previous owner of the function may still run. The time of the
+ * multiplications includes the fixed time of a job, so that predictions are too long
+ * rather than too short: a host that was late for each short job must not make long
+ * jobs look short.
  */
 static int edu_calibrate(struct edu *edu, struct vgpu_calibration *calibration)
 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One thread per accelerator: asks the scheduler whose turn it is, executes a
- * chunk of that slice's first item, and says how it went.
+ * One thread per accelerator: it asks the scheduler which slice has its turn, executes a
+ * chunk of that slice's first item, and reports the result.
  *
- * The thread never touches guest memory and never waits for anything but the
- * engine itself. It parks without a timer when nothing is ready; with one timer when
- * only throttled slices are, when the engine is held for an item that follows, or
- * while it is the turn of a slice without work under a policy that keeps its turn.
+ * The thread never touches guest memory and never waits for anything except the engine
+ * itself. It parks without a timer when nothing is ready. It parks with a timer when
+ * only throttled slices have work, when the engine is held for an item that follows, or
+ * during the turn of a slice without work under a policy that keeps its turn.
  */
 #include <linux/kthread.h>
 #include <linux/ktime.h>
@@ -22,7 +22,7 @@
 #define VGPU_ENGINE_CHUNK_MAX_NS	(400 * NSEC_PER_USEC)
 
 /**
- * vgpu_engine_trace_hold - a holder pays no more for the idle engine, or not for now
+ * vgpu_engine_trace_hold - trace that a holder stops paying for the idle engine
  * @engine: engine->lock held; the time until now is charged
  */
 void vgpu_engine_trace_hold(struct vgpu_engine *engine)
@@ -40,13 +40,13 @@ void vgpu_engine_trace_hold(struct vgpu_engine *engine)
 }
 
 /**
- * vgpu_engine_advance - let the time until now pass
+ * vgpu_engine_advance - charge the time until now
  * @engine: engine->lock held
  * @now_ns: the present
  *
- * Before the scheduler is asked or changed.
+ * Call this before any call of the scheduler.
  *
- * Return: the present, as the scheduler is to be told.
+ * Return: the present, as it must be passed to the scheduler.
  */
 u64 vgpu_engine_advance(struct vgpu_engine *engine, u64 now_ns)
 {
@@ -62,9 +62,10 @@ u64 vgpu_engine_advance(struct vgpu_engine *engine, u64 now_ns)
  * @group: of this engine
  * @now_ns: the present
  *
- * Before they are read, and before anything that would do so without a trace.
+ * Call this before they are read, and before any call that would update them without a
+ * trace.
  *
- * Return: the present, as the scheduler is to be told.
+ * Return: the present, as it must be passed to the scheduler.
  */
 u64 vgpu_engine_settle(struct vgpu_engine *engine, struct vgpu_group *group, u64 now_ns)
 {
@@ -79,7 +80,9 @@ u64 vgpu_engine_settle(struct vgpu_engine *engine, struct vgpu_group *group, u64
 	return now_ns;
 }
 
-/* @before: who owned the engine until the decision, or NULL */
+/*
+ * @before: the owner of the engine until the decision, or NULL
+ */
 static void vgpu_engine_trace(struct vgpu_engine *engine, const struct vgpu_slice *before,
 			      const struct vgpu_decision *decision)
 {
@@ -102,9 +105,10 @@ static void vgpu_engine_trace(struct vgpu_engine *engine, const struct vgpu_slic
 }
 
 /**
- * vgpu_engine_stops - vgpu_engine_busy_until(), of who has locked the engine
+ * vgpu_engine_stops - like vgpu_engine_busy_until(), with the engine's lock held
  * @engine: engine->lock held; its thread waits for the item
- * @until_ns: when the engine is done; of what lies behind, what is charged already stays
+ * @until_ns: when the engine is done; if that is in the past, time charged already stays
+ *	charged
  */
 void vgpu_engine_stops(struct vgpu_engine *engine, u64 until_ns)
 {
@@ -115,12 +119,12 @@ void vgpu_engine_stops(struct vgpu_engine *engine, u64 until_ns)
 }
 
 /**
- * vgpu_engine_busy_until - say when the item that is executing will stop
- * @engine: the engine; its thread, or an interrupt while the thread waits for it
- * @until_ns: when the engine is done, however late the thread gets to know
+ * vgpu_engine_busy_until - set when the executing item will stop
+ * @engine: the engine; called by its thread, or by an interrupt while the thread waits
+ * @until_ns: when the engine is done, however late the thread notices
  *
- * A processor that is kept from the thread, by an interrupt or by a kernel
- * that preempts itself rarely, then costs the engine time and no tenant.
+ * If an interrupt, or a kernel that rarely preempts itself, keeps the processor from the
+ * thread, that costs the engine time but no tenant.
  */
 void vgpu_engine_busy_until(struct vgpu_engine *engine, u64 until_ns)
 {
@@ -132,10 +136,10 @@ void vgpu_engine_busy_until(struct vgpu_engine *engine, u64 until_ns)
 }
 
 /**
- * vgpu_engine_wedge - the hardware does not answer any more
+ * vgpu_engine_wedge - record that the hardware does not answer any more
  * @engine: the engine; its thread only
  *
- * Everybody's work ends once @execute has returned, and nothing can be enabled.
+ * All work ends once @execute has returned, and no ring can be enabled.
  */
 void vgpu_engine_wedge(struct vgpu_engine *engine)
 {
@@ -159,8 +163,8 @@ static void vgpu_engine_park(struct vgpu_engine *engine, u64 wake_at_ns)
 }
 
 /*
- * Bound what is charged before anybody can take the lock, if the engine knows how long
- * it will be at @item: the thread may be late to begin.
+ * If the engine knows how long @item will last, bound the charge before anybody else can
+ * take the lock: the thread may begin late.
  */
 static void vgpu_engine_foresee(struct vgpu_engine *engine, const struct vgpu_item *item,
 				u64 *limit_ns)
@@ -176,9 +180,9 @@ static void vgpu_engine_foresee(struct vgpu_engine *engine, const struct vgpu_it
 }
 
 /*
- * Whose turn it is. Returns the item to execute for at most *limit_ns, or NULL
- * after having waited. The item stays first in its ring meanwhile, and is charged
- * from engine->began_ns, as its slice is.
+ * Ask the scheduler. Returns the item to execute for at most *limit_ns, or NULL after
+ * having waited. The item stays first in its ring meanwhile; it and its slice are
+ * charged from engine->began_ns.
  */
 static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit_ns)
 {
@@ -213,7 +217,7 @@ static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit
 	return item;
 }
 
-/* The first item of @ring is complete: the next one, if there is one to begin, is the first. */
+/* The first item of @ring is complete. Its successor, if it may begin, is now the first. */
 static void vgpu_engine_item_done(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns)
 {
 	struct vgpu_slice *slice = &ring->device->slice;
@@ -230,9 +234,10 @@ static void vgpu_engine_item_done(struct vgpu_engine *engine, struct vgpu_ring *
 }
 
 /*
- * A chunk has just ended, whatever was said of its end. What the decision takes is the
- * owner's, but lengthens no run beyond its timeslice, nor exceeds a cap.
- * Charged before the chunk's ring is gone: who waits for that saves what was charged.
+ * Charge a chunk that has just ended, whatever end was predicted. The owner also pays
+ * for the next decision, but only within its timeslice and its caps. This comes before
+ * the chunk's ring is gone, because a caller that waits for that reads the counters
+ * next.
  */
 static void vgpu_engine_stopped(struct vgpu_engine *engine, u64 now_ns)
 {
@@ -243,7 +248,7 @@ static void vgpu_engine_stopped(struct vgpu_engine *engine, u64 now_ns)
 	vgpu_sched_busy_until(&engine->sched, engine->stops_ns);
 }
 
-/* Note that a chunk of @item is done; hand a finished item to its worker. */
+/* Account for a chunk of @item; hand a finished item to its worker. */
 static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *item,
 				bool finished)
 {
@@ -295,7 +300,7 @@ static int vgpu_engine_thread(void *data)
 }
 
 /**
- * vgpu_engine_kick - there is something new to decide
+ * vgpu_engine_kick - have the engine decide again
  * @engine: the engine, engine->lock held
  */
 void vgpu_engine_kick(struct vgpu_engine *engine)
@@ -309,14 +314,17 @@ void vgpu_engine_kick(struct vgpu_engine *engine)
 	wake_up_process(engine->thread);
 }
 
-/* Tell the scheduler of the first item of @ring, which is there and may run. */
+/* Announce the first item of @ring, which exists and may run, to the scheduler. */
 static void vgpu_engine_announce(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns)
 {
 	const struct vgpu_item *item = list_first_entry(&ring->ready, struct vgpu_item, node);
 	struct vgpu_item_info info = vgpu_item_info(item);
 	struct vgpu_slice *slice = &ring->device->slice;
 
-	/* Before the gap since the last item is taken for one of its kernel. */
+	/*
+	 * First, so that the gap since the last item is not learnt as a gap after its
+	 * kernel.
+	 */
 	if (le16_to_cpu(item->desc.flags) & VGPU_DESC_END)
 		vgpu_slice_end_request(&engine->sched, slice, now_ns);
 	vgpu_slice_announce(&engine->sched, slice, &info, now_ns);
@@ -340,7 +348,7 @@ void vgpu_engine_resume(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 
 }
 
 /**
- * vgpu_engine_params - what is in force, of one moment
+ * vgpu_engine_params - read the parameters in force, consistently
  * @engine: the engine
  */
 struct vgpu_sched_params vgpu_engine_params(struct vgpu_engine *engine)
@@ -356,7 +364,7 @@ struct vgpu_sched_params vgpu_engine_params(struct vgpu_engine *engine)
 /**
  * vgpu_engine_configure - change how an engine is shared
  * @engine: the engine
- * @params: all of them; who changes some excludes others who do
+ * @params: all of them; the caller serializes changes
  *
  * Return: VGPU_FIELD_NONE, or what the scheduler refused.
  */
@@ -368,7 +376,7 @@ enum vgpu_sched_field vgpu_engine_configure(struct vgpu_engine *engine,
 	spin_lock_irq(&engine->lock);
 	fault = vgpu_sched_set_params(&engine->sched, params,
 				      vgpu_engine_advance(engine, ktime_get_ns()));
-	/* The engine may sleep for the turn of a place that is gone. */
+	/* The engine may be sleeping for the turn of a place that is gone. */
 	if (!fault)
 		vgpu_engine_kick(engine);
 	spin_unlock_irq(&engine->lock);
@@ -440,7 +448,7 @@ static bool vgpu_engine_is_executing(struct vgpu_engine *engine)
 }
 
 /**
- * vgpu_engine_change - let another implementation execute
+ * vgpu_engine_change - replace the implementation that executes
  * @engine: a started engine; the caller keeps slices and tenants away
  * @ops: the implementation; it drives @pdev
  * @pdev: the accelerator
@@ -477,7 +485,7 @@ int vgpu_engine_change(struct vgpu_engine *engine, const struct vgpu_engine_ops 
 		engine->fact_ps = calibration.fact_ps;
 		WRITE_ONCE(engine->wedged, false);
 	}
-	/* It has parked for the one, and there may be work for the other. */
+	/* The thread parked for the old implementation; the new one may have work. */
 	wake_up_process(engine->thread);
 	spin_unlock_irq(&engine->lock);
 	ops->stop(state);

@@ -7,7 +7,7 @@
 struct vgpu_child;
 struct vgpu_exec_gate;
 
-/* What an item pays for noticing its end and deciding what is next. */
+/* What an item is charged for noticing its end and for the next decision. */
 #define VGPU_ENGINE_NOTICE_NS	(50 * NSEC_PER_USEC)
 
 int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *ops,
@@ -28,15 +28,18 @@ u64 vgpu_engine_advance(struct vgpu_engine *engine, u64 now_ns);
 u64 vgpu_engine_settle(struct vgpu_engine *engine, struct vgpu_group *group, u64 now_ns);
 
 /**
- * struct vgpu_reports - what an engine and the work of a slice tell upwards
- * @start: an engine starts, and may have something to tell; 0 or -ENOMEM
- * @stop: it has ended
- * @decided: its scheduler has; @before: who had the engine; engine->lock held
+ * struct vgpu_reports - calls from an engine, or a slice's work, to higher layers
+ * @start: an engine starts and may report events; 0 or -ENOMEM
+ * @stop: the engine has ended
+ * @decided: its scheduler has decided; @before: the previous owner of the engine;
+ *	engine->lock held
  * @raise: interrupt the guest of a slice
- * @fault: stop a slice, whose guest made a mistake; may sleep, does not wait
- * @note_error: say why a slice has stopped that did none; engine->lock held
+ * @fault: stop a slice whose guest made a mistake; may sleep, does not wait
+ * @note_error: record why a slice has stopped whose guest made no mistake; engine->lock
+ *	held
  *
- * The only way from here to function/ and control/, which define it (control/reports.c).
+ * The only calls from here to function/ and control/, which define them
+ * (control/reports.c).
  */
 struct vgpu_reports {
 	int (*start)(struct vgpu_engine *engine);
@@ -64,7 +67,7 @@ extern const struct vgpu_engine_ops vgpu_soft_engine;
 extern const struct vgpu_engine_ops vgpu_edu_engine;
 extern const struct vgpu_engine_ops vgpu_lease_engine;
 
-/* lending.c: engine->lock held, but for the first two */
+/* lending.c: engine->lock held, except for the first two */
 void vgpu_lending_init(struct vgpu_engine *engine);
 void vgpu_lending_begin(struct vgpu_engine *engine, u64 now_ns);
 void vgpu_lending_add(struct vgpu_device *device, u64 now_ns);
@@ -92,7 +95,7 @@ static inline struct vgpu_tenant *vgpu_group_to_tenant(struct vgpu_group *group)
 	return container_of(group, struct vgpu_tenant, group);
 }
 
-/* The scheduler lets go of a throttle only when that matters to somebody. */
+/* The scheduler clears ->throttled late, only when a party wants the engine again. */
 static inline bool vgpu_bucket_is_throttled(const struct vgpu_bucket *bucket, u64 now_ns)
 {
 	return bucket->throttled && (s64)(now_ns - bucket->timer.key) < 0;

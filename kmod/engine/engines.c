@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * The engines there are, and which one a new accelerator begins with.
- */
+/* The list of engines, and the one that a new accelerator begins with. */
 #include <linux/module.h>
 #include <linux/string.h>
 
@@ -13,14 +11,14 @@ static const struct vgpu_engine_ops *const vgpu_engines[] = {
 	&vgpu_lease_engine,
 };
 
-/* What a function gets when it is bound; set with the module parameter only. */
+/* The engine of a function that is bound; only the module parameter changes it. */
 const struct vgpu_engine_ops *vgpu_engine_default = &vgpu_soft_engine;
 
-/* Directory of the module, for what an engine shows of itself. */
+/* The module's directory, for what engines export. */
 struct dentry *vgpu_debugfs;
 
 /**
- * vgpu_engine_find - an engine by name
+ * vgpu_engine_find - find an engine by name
  * @name: as written to an attribute, a newline may follow
  *
  * Return: the engine, or NULL if none has that name.
@@ -36,9 +34,9 @@ const struct vgpu_engine_ops *vgpu_engine_find(const char *name)
 }
 
 /**
- * vgpu_engine_suits - whether an engine can drive an accelerator
+ * vgpu_engine_suits - check whether an engine can drive an accelerator
  * @ops: the engine
- * @parent: the accelerator; an adopted one is its vendor's driver's to drive
+ * @parent: the accelerator; an adopted one is driven by its vendor's driver
  */
 bool vgpu_engine_suits(const struct vgpu_engine_ops *ops, const struct vgpu_parent *parent)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a guest may ask for: one descriptor, checked against every limit.
+ * Checks one descriptor of a guest against every limit.
  *
- * Works on a private copy of the descriptor only and touches nothing else, so
- * a guest that changes its ring meanwhile gains nothing.
+ * This only works on a private copy of the descriptor and touches nothing else, so a guest
+ * gains nothing by changing its ring meanwhile.
  */
 #include <linux/nospec.h>
 #include <linux/overflow.h>
@@ -30,11 +30,11 @@ static const struct vgpu_op_shape vgpu_op_shapes[] = {
 };
 
 /**
- * vgpu_item_info - what the scheduler is told of an item
+ * vgpu_item_info - describe an item to the scheduler
  * @item: parsed
  *
- * No hint: nothing executes longer than the engine's longest piece at a time, which
- * is what an item is taken for until its kernel id is known.
+ * There is no hint: nothing executes longer at a time than the engine's longest piece, and
+ * the scheduler assumes that length until the kernel id is known.
  */
 struct vgpu_item_info vgpu_item_info(const struct vgpu_item *item)
 {
@@ -99,11 +99,11 @@ static bool vgpu_operands_overlap(const struct vgpu_operand *a,
 }
 
 /**
- * vgpu_item_restarts - does an item that was executed in part and begins anew have its result
+ * vgpu_item_restarts - check whether an item that was executed in part can be begun again
  * @item: parsed
  *
- * Not where it has written over what it reads. Where it comes from guest memory, or goes
- * there, that has happened before it begins or happens after its end.
+ * It cannot if it has overwritten its sources. Copies from and to guest memory do not matter,
+ * because they happen before the item begins or after its end.
  */
 bool vgpu_item_restarts(const struct vgpu_item *item)
 {
@@ -113,8 +113,8 @@ bool vgpu_item_restarts(const struct vgpu_item *item)
 
 /**
  * vgpu_item_parse - check a descriptor and find its operands
- * @item: with @desc filled in and all else zero; on success the operands carry
- *	size and either device memory or a guest address still to be staged
+ * @item: with @desc filled in and all else zero; on success the operands have a size and
+ *	either device memory or a guest address that is still to be staged
  * @memory: device memory of the slice
  *
  * Return: VGPU_ERROR_NONE, or why the slice must stop.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* How a slice leaves the scheduler of its engine, for whatever reason. */
+/* How a slice leaves the scheduler of its engine, for any reason. */
 #include "engine/engine.h"
 
 /**
@@ -7,7 +7,7 @@
  * @device: the slice, engine->lock held
  * @now_ns: the present
  *
- * Its counters stay what they are.
+ * Its counters are kept.
  */
 void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns)
 {
@@ -24,6 +24,6 @@ void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns)
 	vgpu_lending_remove(device, now_ns);
 	WARN_ON_ONCE(vgpu_slice_remove(&engine->sched, &device->slice, now_ns));
 	WRITE_ONCE(device->scheduled, false);
-	/* It may have held the engine, or have been the one whose turn it is. */
+	/* The slice may have held the engine, or have had its turn. */
 	vgpu_engine_kick(engine);
 }

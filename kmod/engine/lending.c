@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The engine "lease": the accelerator is not driven by the module at all. It is lent to one
- * slice at a time, whose executor's children use it as they like until the lease is over;
- * the gate of that executor stops who does not stop by itself.
+ * The engine "lease": the module does not drive the accelerator itself. The accelerator is
+ * lent to one slice at a time, and the children of its executor use it as they like until the
+ * lease is over. The gate of that executor stops children that do not stop by themselves.
  *
- * Whose turn it is, and for how long, is decided by sched/arbiter.c in the context of whoever
- * asks or yields, or of one timer. There is no thread.
+ * sched/arbiter.c decides which slice has its turn, and for how long. It runs in the context
+ * of the caller that asks or yields, or of one timer. There is no thread.
  */
 #include <linux/cpumask.h>
 #include <linux/hrtimer.h>
@@ -16,15 +16,19 @@
 #include "engine/engine.h"
 
 /*
- * Changing from one child to another, as far as the least timeslice and reservations count
- * with it: what it really takes is part of the lease that it begins, and is charged so. A GPU
- * that takes longer has a greater least timeslice by what the agent measured on it.
+ * The cost of changing from one child to another, as used for the least timeslice and for
+ * reservations. The real cost is part of the lease that the change begins, and is charged
+ * there. For a GPU that takes longer, the agent measures the cost and sets a greater least
+ * timeslice.
  */
 #define VGPU_LENDING_SWITCH_COST_NS	(100 * NSEC_PER_USEC)
-/* From the end of a lease until nothing of it runs: the grace, and what the gate takes. */
+/*
+ * From the end of a lease until none of its work runs: the grace and the time to close the
+ * gate.
+ */
 #define VGPU_LENDING_CHUNK_NS		(5 * NSEC_PER_MSEC)
 
-/* As the broker has it by default. An executor that reports no processor time is not watched. */
+/* The broker's defaults. An executor that reports no processor time is not watched. */
 static struct vgpu_arbiter_settings vgpu_lending_settings(void)
 {
 	return (struct vgpu_arbiter_settings){
@@ -52,7 +56,7 @@ static struct vgpu_party *vgpu_lending_party(struct vgpu_slice *slice)
 	return &vgpu_slice_to_device(slice)->party;
 }
 
-/* The children read the lease word last, or again after they have said what they do. */
+/* Children read the lease word last, and again after they have written their own state. */
 static void vgpu_lending_publish(struct vgpu_party *party,
 				 const struct vgpu_arbiter_lease *lease, bool wake)
 {
@@ -65,13 +69,16 @@ static void vgpu_lending_publish(struct vgpu_party *party,
 	page = vgpu_binding_lease(device->binding);
 	WRITE_ONCE(page->begun_ns, lease->begun_ns);
 	WRITE_ONCE(page->expires_ns, lease->expires_ns);
-	/* Pairs with the child's load of the lease word: the times are of this lease. */
+	/* Pairs with the child's load of the lease word: the times belong to this lease. */
 	smp_store_release(&page->lease, lease->number << VGPU_LEASE_STATE_BITS | lease->state);
-	/* Against the child's: either it sees this, or what it says is seen next. */
+	/*
+	 * Pairs with the child's barrier: either the child sees this, or its state is seen
+	 * next.
+	 */
 	smp_mb();
 	if (!wake)
 		return;
-	/* Pairs with the child's load of the wake word, before it looks at the others. */
+	/* Pairs with the child's load of the wake word, before it reads the other words. */
 	smp_store_release(&page->wake, page->wake + 1);
 	list_for_each_entry(child, &device->children, node)
 		vgpu_child_signal(child);
@@ -81,7 +88,7 @@ static void vgpu_lending_read(struct vgpu_stream *stream, struct vgpu_stream_vie
 {
 	const struct vgpu_stream_page *page = vgpu_child_says(vgpu_stream_to_child(stream));
 
-	/* Pairs with the child's release: what it wrote before is seen. */
+	/* Pairs with the child's release: everything it wrote before is visible. */
 	view->state = smp_load_acquire(&page->state);
 	view->dry_since_ns = READ_ONCE(page->dry_since_ns);
 	view->idle_ns = READ_ONCE(page->idle_ns);
@@ -101,7 +108,7 @@ static void vgpu_lending_arm(struct vgpu_arbiter *arbiter, u64 at_ns)
 {
 	struct vgpu_engine *engine = container_of(arbiter, struct vgpu_engine, arbiter);
 
-	/* One that cannot be stopped any more finds nothing to do. */
+	/* A timer that cannot be cancelled any more finds nothing to do. */
 	if (at_ns > KTIME_MAX)
 		hrtimer_try_to_cancel(&engine->lease_timer);
 	else
@@ -130,7 +137,7 @@ static enum hrtimer_restart vgpu_lending_timer(struct hrtimer *timer)
 }
 
 /**
- * vgpu_lending_init - a timer that nobody has armed
+ * vgpu_lending_init - set up the lease timer, not armed
  * @engine: being started
  */
 void vgpu_lending_init(struct vgpu_engine *engine)
@@ -140,8 +147,8 @@ void vgpu_lending_init(struct vgpu_engine *engine)
 }
 
 /**
- * vgpu_lending_begin - the engine is lent from now on, if it is one that lends
- * @engine: its scheduler is initialized and has no slice; nobody else uses it, or
+ * vgpu_lending_begin - lend the engine from now on, if it is one that lends
+ * @engine: its scheduler is initialized and has no slice; either nobody else uses it, or
  *	engine->lock is held
  * @now_ns: the present
  */
@@ -155,7 +162,7 @@ void vgpu_lending_begin(struct vgpu_engine *engine, u64 now_ns)
 }
 
 /**
- * vgpu_lending_add - a slice has entered the scheduler
+ * vgpu_lending_add - add a slice that has entered the scheduler
  * @device: the slice, engine->lock held
  * @now_ns: the present
  */
@@ -173,7 +180,7 @@ void vgpu_lending_add(struct vgpu_device *device, u64 now_ns)
 }
 
 /**
- * vgpu_lending_remove - a slice is about to leave the scheduler
+ * vgpu_lending_remove - remove a slice that is about to leave the scheduler
  * @device: the slice, engine->lock held
  * @now_ns: the present
  */
@@ -191,7 +198,7 @@ void vgpu_lending_remove(struct vgpu_device *device, u64 now_ns)
 }
 
 /**
- * vgpu_lending_attach - a child of a slice in the scheduler may ask
+ * vgpu_lending_attach - allow a child of a slice in the scheduler to send requests
  * @child: in its slice's list, engine->lock held
  * @want: it has work already
  * @now_ns: the present
@@ -206,7 +213,7 @@ void vgpu_lending_attach(struct vgpu_child *child, bool want, u64 now_ns)
 }
 
 /**
- * vgpu_lending_detach - nothing of a child is left
+ * vgpu_lending_detach - remove a child and its state
  * @child: engine->lock held
  * @now_ns: the present
  */
@@ -219,12 +226,12 @@ void vgpu_lending_detach(struct vgpu_child *child, u64 now_ns)
 }
 
 /**
- * vgpu_lending_request - a child asks, or yields
+ * vgpu_lending_request - handle a child's READY or YIELD
  * @child: engine->lock held
- * @request: what it says
+ * @request: as the child wrote it
  * @now_ns: the present
  *
- * Return: false if that makes no sense.
+ * Return: false if the request is invalid.
  */
 bool vgpu_lending_request(struct vgpu_child *child, const struct vgpu_stream_request *request,
 			  u64 now_ns)
@@ -234,9 +241,9 @@ bool vgpu_lending_request(struct vgpu_child *child, const struct vgpu_stream_req
 }
 
 /**
- * vgpu_lending_gate_answer - an executor has closed or opened its gate, or could not
+ * vgpu_lending_gate_answer - handle an executor's report about its gate
  * @device: its slice, engine->lock held
- * @gate: what it says
+ * @gate: the report
  * @now_ns: the present
  */
 void vgpu_lending_gate_answer(struct vgpu_device *device, const struct vgpu_exec_gate *gate,
@@ -247,7 +254,7 @@ void vgpu_lending_gate_answer(struct vgpu_device *device, const struct vgpu_exec
 }
 
 /**
- * vgpu_lending_gate_is_gone - an executor has ended, and with it its gate
+ * vgpu_lending_gate_is_gone - handle the end of an executor, and with it of its gate
  * @device: its slice, engine->lock held; its children have ended
  * @now_ns: the present
  */

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Device memory of a slice: whole at open, gone with the last item that uses it.
+ * Device memory of a slice: allocated whole at open, freed with the last item
+ * that uses it.
  */
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
 #include "engine/ring.h"
 
-#define VGPU_CLEAR_STEP_BYTES	(64U << 10)	/* then others may have the processor */
+#define VGPU_CLEAR_STEP_BYTES	(64U << 10)	/* then reschedule */
 
 /**
  * vgpu_memory_create - device memory for one open
@@ -32,8 +33,8 @@ struct vgpu_memory *vgpu_memory_create(u64 bytes)
 }
 
 /**
- * vgpu_memory_clear - zeros everywhere
- * @memory: nothing is at work on it
+ * vgpu_memory_clear - zero all of it
+ * @memory: not in use
  */
 void vgpu_memory_clear(struct vgpu_memory *memory)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the module's threads take of the host's processors, and at which priority, so
- * that a slice whose items are over at once does not keep them from the others'.
+ * How much the module's threads use the host's processors, and at which priority. A slice with
+ * many very short items must not keep the processors from other slices.
  */
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
@@ -15,31 +15,33 @@
 #include "engine/processor.h"
 
 /*
- * After so long of brief items an engine's thread rests, and charges it; later if nobody
- * else wants the processor, before the kernel takes it from all that is in real time.
+ * After this much time at brief items an engine's thread rests, and the rest is charged to the
+ * slice. If no other task wants the processor it rests later, but before the kernel throttles
+ * all real-time tasks.
  */
 #define VGPU_ENGINE_BUSY_NS	(200 * NSEC_PER_USEC)
 #define VGPU_ENGINE_ALONE_NS	(500 * NSEC_PER_USEC)
 #define VGPU_ENGINE_REST_NS	VGPU_ENGINE_NOTICE_NS
 
-/* Above an engine's thread that is at brief items, which has the lowest. */
+/* Above an engine's thread at brief items, which has the lowest real-time priority. */
 #define VGPU_WORKER_PRIORITY	2
 
-/* Workers of an engine have real-time priority for one in so many ns of one processor's time. */
+/* The workers of an engine may use this fraction of one processor at real-time priority. */
 #define VGPU_RATION_PART	20
-/* Saved by all of them together, where each may save enough to begin. */
+/* The most that all workers together can save up; each may save up enough to begin. */
 #define VGPU_RATION_MOST_NS	(200LL * NSEC_PER_USEC)
 #define VGPU_RATION_LEAST_NS	(50LL * NSEC_PER_USEC)
 /*
- * Guest memory that takes long to answer in real time costs no more. Who worked much as any
- * task owes one sharer's part of it at most: 200 ms without work, and 1 ms for each sharer.
+ * The most that a worker can owe. Guest memory that takes long to answer in real time costs no
+ * more than this. A worker that did much work as a normal task owes at most one sharer's part
+ * of it: 200 ms without work, and 1 ms for each sharer.
  */
 #define VGPU_RATION_DEBT_NS	(10LL * NSEC_PER_MSEC)
 
 /**
- * vgpu_engine_slept - others could have the processor
+ * vgpu_engine_slept - account for time in which other tasks could have the processor
  * @engine: the engine; its thread only
- * @since_ns: from then until now
+ * @since_ns: beginning of that time, which ends now
  */
 void vgpu_engine_slept(struct vgpu_engine *engine, u64 since_ns)
 {
@@ -51,9 +53,9 @@ void vgpu_engine_slept(struct vgpu_engine *engine, u64 since_ns)
 }
 
 /**
- * vgpu_engine_sleep - sleep, in the state that the caller has set
+ * vgpu_engine_sleep - sleep, in the task state that the caller has set
  * @engine: the engine; its thread only
- * @until_ns: at the latest until then, U64_MAX: until woken
+ * @until_ns: sleep at most until then, U64_MAX: until woken
  */
 void vgpu_engine_sleep(struct vgpu_engine *engine, u64 until_ns)
 {
@@ -67,16 +69,16 @@ void vgpu_engine_sleep(struct vgpu_engine *engine, u64 until_ns)
 	vgpu_engine_slept(engine, since_ns);
 }
 
-/* For how long its thread has had a processor for the present item, or wanted one. */
+/* How long its thread has had, or wanted, a processor for the present item. */
 static u64 vgpu_engine_awake_ns(const struct vgpu_engine *engine)
 {
 	return ktime_get_ns() - engine->began_ns - engine->slept_ns;
 }
 
 /**
- * vgpu_engine_set_pace - choose the priority of what follows
+ * vgpu_engine_set_pace - set the priority for what follows
  * @engine: the engine; its thread only
- * @pace: what that is
+ * @pace: kind of work that follows
  */
 void vgpu_engine_set_pace(struct vgpu_engine *engine, enum vgpu_engine_pace pace)
 {
@@ -101,11 +103,11 @@ void vgpu_engine_set_pace(struct vgpu_engine *engine, enum vgpu_engine_pace pace
 }
 
 /**
- * vgpu_engine_rest - let others have the processor, if brief items keep it from them
- * @engine: the engine; its thread only, which has just executed one
+ * vgpu_engine_rest - give other tasks the processor, if brief items have kept it for too long
+ * @engine: the engine; its thread only, which has just executed an item
  *
- * Hundreds of items that are over at once may be ready. An item that computes for longer
- * does not count: there the processor is the accelerator.
+ * Hundreds of very short items may be ready. An item that computes for longer does not count:
+ * there the processor is the accelerator.
  */
 void vgpu_engine_rest(struct vgpu_engine *engine)
 {
@@ -124,8 +126,8 @@ void vgpu_engine_rest(struct vgpu_engine *engine)
 }
 
 /*
- * What the calling worker has used of processors. Exact after it slept or changed its
- * priority to another, else of the last tick.
+ * Processor time that the calling worker has used. It is exact after the worker slept or
+ * changed its priority; otherwise it is as of the last tick.
  */
 static u64 vgpu_ration_used_ns(void)
 {
@@ -152,10 +154,10 @@ static void vgpu_ration_become_normal(struct vgpu_ration *ration)
 }
 
 /**
- * vgpu_ration_start - a worker starts, which runs as any task
- * @ration: its slice's, which no other worker has any more
+ * vgpu_ration_start - begin a worker, as a normal task
+ * @ration: its slice's, which no other worker uses any more
  *
- * What its predecessor earned or owes stays.
+ * The credit or debt of its predecessor stays.
  */
 void vgpu_ration_start(struct vgpu_ration *ration)
 {
@@ -163,7 +165,7 @@ void vgpu_ration_start(struct vgpu_ration *ration)
 	ration->used_ns = vgpu_ration_used_ns();
 }
 
-/* What was earned since it was last counted, less what the worker used as any task. */
+/* Add what was earned since the last count, less what the worker used as a normal task. */
 static void vgpu_ration_count(struct vgpu_ration *ration, u32 sharers)
 {
 	u64 now_ns = ktime_get_ns();
@@ -185,13 +187,13 @@ static void vgpu_ration_count(struct vgpu_ration *ration, u32 sharers)
 }
 
 /**
- * vgpu_ration_begin - the calling worker has something to do
+ * vgpu_ration_begin - begin work of the calling worker
  * @ration: its slice's
  * @sharers: how many slices earn at the same time
  *
- * Whose worker has little to do gets a processor at once, however much those of others
- * have to do, behind which it would wait for milliseconds. Whoever uses more than a
- * VGPU_RATION_PARTth of a processor, as any task, has much to do.
+ * A worker with little to do runs at once at real-time priority; otherwise it would wait
+ * milliseconds behind busy workers. A worker that uses more than 1/VGPU_RATION_PART of a
+ * processor as a normal task counts as busy.
  */
 void vgpu_ration_begin(struct vgpu_ration *ration, u32 sharers)
 {
@@ -201,7 +203,7 @@ void vgpu_ration_begin(struct vgpu_ration *ration, u32 sharers)
 }
 
 /**
- * vgpu_ration_end - the calling worker ends; its successor begins with what it owes
+ * vgpu_ration_end - end the calling worker; its successor inherits credit and debt
  * @ration: its slice's
  * @sharers: how many slices earn at the same time
  */
@@ -213,10 +215,11 @@ void vgpu_ration_end(struct vgpu_ration *ration, u32 sharers)
 }
 
 /**
- * vgpu_ration_use - the calling worker has worked, or waited for guest memory
- * @ration: its slice's; without credit it goes on as any task
+ * vgpu_ration_use - charge the calling worker, which has worked or waited for guest memory
+ * @ration: its slice's; without credit the worker continues as a normal task
  *
- * For after every piece of work: only here real time ends, and where the worker leaves it.
+ * Call this after every piece of work: real-time priority ends only here and in
+ * vgpu_ration_leave().
  */
 void vgpu_ration_use(struct vgpu_ration *ration)
 {
@@ -233,9 +236,9 @@ void vgpu_ration_use(struct vgpu_ration *ration)
 }
 
 /**
- * vgpu_ration_leave - the calling worker is about to do what may take long
- * @ration: its slice's; it goes on as any task, and without credit, so that it is in real time
- *	again only after a while
+ * vgpu_ration_leave - leave real-time priority before something that may take long
+ * @ration: its slice's; the worker continues as a normal task without credit, so that it
+ *	returns to real-time priority only after a while
  */
 void vgpu_ration_leave(struct vgpu_ration *ration)
 {

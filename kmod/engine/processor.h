@@ -6,20 +6,22 @@
 
 struct vgpu_engine;
 
-/* Who sleeps for less lets nobody work: to fall asleep and to wake up takes as long. */
+/* Shorter sleeps help no other thread: going to sleep and waking up cost as much. */
 #define VGPU_ENGINE_SLEEP_NS	(10 * NSEC_PER_USEC)
-/* Whoever sleeps for less uses a processor for most of the time, if it sleeps again and again. */
+/*
+ * A thread that sleeps shorter than this again and again uses a processor most of the time.
+ */
 #define VGPU_ENGINE_BRIEF_NS	(20 * NSEC_PER_USEC)
 
 /**
- * enum vgpu_engine_pace - what an engine's thread is at, by which it has its priority
- * @VGPU_ENGINE_COMPUTES: work that uses a processor for long: lowest nice value, not in
- *	real time, in which it would keep the processor from all other tasks
- * @VGPU_ENGINE_BRIEF: an item that is over before VGPU_ENGINE_BRIEF_NS, most likely: in real
- *	time, but below workers that have little to do. A task that is not in real time may
- *	lose the processor for milliseconds to one that is worth a hundredth of it
+ * enum vgpu_engine_pace - kind of work of an engine's thread, which sets its priority
+ * @VGPU_ENGINE_COMPUTES: work that uses a processor for long: lowest nice value, but not
+ *	real time, because that would keep the processor from all other tasks
+ * @VGPU_ENGINE_BRIEF: an item that most likely ends within VGPU_ENGINE_BRIEF_NS: real time,
+ *	but below workers that have little to do. A normal task may lose the processor for
+ *	milliseconds to one that has a hundredth of its weight
  * @VGPU_ENGINE_WAITS: asleep until a deadline or until there is work, and the decision that
- *	follows, which is for all slices: in real time, above workers
+ *	follows, which all slices wait for: real time, above workers
  */
 enum vgpu_engine_pace {
 	VGPU_ENGINE_COMPUTES,
@@ -33,13 +35,15 @@ void vgpu_engine_sleep(struct vgpu_engine *engine, u64 until_ns);
 void vgpu_engine_rest(struct vgpu_engine *engine);
 
 /**
- * struct vgpu_ration - for how long a slice's worker may still have real-time priority
- * @credit_ns: so long; negative: owed, for real time beyond it or for work as any task
- * @counted_ns: until when @credit_ns is counted
- * @used_ns: of the worker's processor time, so much is charged or was in real time
- * @realtime: the priority the worker has
+ * struct vgpu_ration - how much longer a slice's worker may have real-time priority
+ * @credit_ns: remaining time; negative: debt, for real time beyond the credit or for work as
+ *	a normal task
+ * @counted_ns: time up to which @credit_ns is counted
+ * @used_ns: the part of the worker's processor time that is charged already or was in real
+ *	time
+ * @realtime: the worker has real-time priority
  *
- * Zeroed for a new slice. The worker's only.
+ * Zeroed for a new slice. Only its worker uses it.
  */
 struct vgpu_ration {
 	s64 credit_ns;

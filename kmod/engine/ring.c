@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One enabling of a slice's submission ring: its beginning, its doorbell and its
- * end. What happens in between is the worker's (engine/worker.c) and the engine's.
+ * One enabling of a slice's submission ring: its beginning, its doorbell and its end. In
+ * between, the worker (engine/worker.c) and the engine handle its items.
  */
 #include <linux/ktime.h>
 #include <linux/llist.h>
@@ -26,7 +26,7 @@ static void vgpu_ring_free(struct kref *refs)
 	kfree_sensitive(ring);
 }
 
-/* What operands, items and rings hold of a guest is cleared before it is freed. */
+/* Guest data in operands, items and rings is cleared before it is freed. */
 static void vgpu_operand_free(struct vgpu_operand *operand)
 {
 	if (operand->staged && operand->data)
@@ -83,14 +83,14 @@ int vgpu_rings_init(void)
 	return vgpu_reaper ? 0 : -ENOMEM;
 }
 
-/* After the last engine has stopped. */
+/* Call this after the last engine has stopped. */
 void vgpu_rings_exit(void)
 {
 	destroy_workqueue(vgpu_reaper);
 }
 
 /**
- * vgpu_ring_create - a ring from the device's ring registers
+ * vgpu_ring_create - create a ring from the device's ring registers
  * @device: state_lock held, registers checked, memory allocated
  *
  * Return: the ring with the device's reference, or NULL without memory.
@@ -125,7 +125,7 @@ struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device)
  * vgpu_ring_publish - make a ring the one that its device uses
  * @ring: just created, state_lock held
  *
- * Return: false if nothing can be executed, or not for this slice.
+ * Return: false if the engine cannot execute anything, or not for this slice.
  */
 bool vgpu_ring_publish(struct vgpu_ring *ring)
 {
@@ -143,11 +143,11 @@ bool vgpu_ring_publish(struct vgpu_ring *ring)
 }
 
 /**
- * vgpu_storm_take - take what an action costs that brings no work
+ * vgpu_storm_take - take tokens for an action that brings no work
  * @device: engine->lock held
- * @tokens: how much
+ * @tokens: cost of the action
  *
- * Return: false when there is none left: such actions are tolerated at a bounded rate.
+ * Return: false if too few are left: such actions are only accepted at a bounded rate.
  */
 bool vgpu_storm_take(struct vgpu_device *device, u32 tokens)
 {
@@ -166,12 +166,12 @@ bool vgpu_storm_take(struct vgpu_device *device, u32 tokens)
 }
 
 /**
- * vgpu_device_throttle - hold up whoever enables, resets or pauses again and again
+ * vgpu_device_throttle - delay a caller that enables, resets or pauses again and again
  * @device: state_lock held
  * @tokens: VGPU_STORM_ENABLE or VGPU_STORM_RESET
  *
- * None of these is refused: beyond a bounded rate the caller, the guest's own processor,
- * waits until there are so many tokens, which nobody else takes meanwhile.
+ * No such action is refused. Beyond a bounded rate the caller, the guest's own processor, waits
+ * until there are enough tokens. Nobody else takes tokens meanwhile.
  */
 void vgpu_device_throttle(struct vgpu_device *device, u32 tokens)
 {
@@ -184,17 +184,18 @@ void vgpu_device_throttle(struct vgpu_device *device, u32 tokens)
 		spin_unlock_irq(&engine->lock);
 		if (taken || fatal_signal_pending(current))
 			return;
-		/* May end early: a wake-up that was meant for something else. */
+		/* May return early after a wakeup that was meant for something else. */
 		schedule_timeout_killable(msecs_to_jiffies(10));
 	}
 }
 
 /**
- * vgpu_device_doorbell - the guest wrote its doorbell
+ * vgpu_device_doorbell - handle a guest's write to its doorbell
  * @device: state_lock held
- * @tail: what it wrote
+ * @tail: the value written
  *
- * That of a slice which has stopped is only counted: others need the engine's lock.
+ * A doorbell of a slice that has stopped is only counted, because others need the engine's
+ * lock.
  */
 void vgpu_device_doorbell(struct vgpu_device *device, u32 tail)
 {
@@ -227,7 +228,7 @@ void vgpu_device_doorbell(struct vgpu_device *device, u32 tail)
 }
 
 /**
- * vgpu_ring_rest - the slice has no item that may run, and none will follow soon
+ * vgpu_ring_rest - record that the slice has no item that may run, and that none follows soon
  * @ring: of a slice that is scheduled, engine->lock held
  */
 void vgpu_ring_rest(struct vgpu_ring *ring)
@@ -236,7 +237,10 @@ void vgpu_ring_rest(struct vgpu_ring *ring)
 	struct vgpu_slice *slice = &ring->device->slice;
 	u64 now_ns = ktime_get_ns();
 
-	/* Its executor's children have work or not, whatever becomes of its rings. */
+	/*
+	 * If the engine lends, its executor's children have work or not, independent of the
+	 * rings.
+	 */
 	if (engine->ops->lends)
 		return;
 	vgpu_slice_sleep(&engine->sched, slice, now_ns);
@@ -245,7 +249,7 @@ void vgpu_ring_rest(struct vgpu_ring *ring)
 	vgpu_engine_kick(engine);
 }
 
-/* engine->lock held. What must be freed without it goes to @dropped. */
+/* engine->lock held. Items that must be freed without the lock are moved to @dropped. */
 static void vgpu_ring_kill(struct vgpu_ring *ring, struct list_head *dropped)
 {
 	struct vgpu_engine *engine = vgpu_ring_engine(ring);
@@ -278,11 +282,11 @@ static void vgpu_items_free(struct list_head *items)
 }
 
 /**
- * vgpu_ring_stop - nothing more is fetched, executed or answered
+ * vgpu_ring_stop - stop fetching, executing and answering
  * @ring: any ring; stopping twice is harmless
  *
- * Does not wait: the item under execution is charged and dropped when its
- * chunk ends. The caller holds no engine->lock.
+ * Does not wait: the item under execution is charged and dropped when its chunk ends. The
+ * caller does not hold engine->lock.
  */
 void vgpu_ring_stop(struct vgpu_ring *ring)
 {
@@ -297,9 +301,9 @@ void vgpu_ring_stop(struct vgpu_ring *ring)
 }
 
 /*
- * A slice that is being removed has no turn and no place any more, however long its VMM
- * keeps it; but while that has it open, what executes for it is charged until its end. A
- * slice without a tenant may be gone by then.
+ * A slice that is being removed leaves the scheduler, however long its VMM keeps it open. If a
+ * VMM has it open, an item under execution is charged until its end. A slice without a tenant
+ * may have left by then.
  */
 static void vgpu_device_leave(struct vgpu_device *device)
 {
@@ -313,11 +317,11 @@ static void vgpu_device_leave(struct vgpu_device *device)
 }
 
 /**
- * vgpu_device_stop - stop whatever works for a slice, for good
+ * vgpu_device_stop - stop all work for a slice, for good
  * @device: the slice, parent->lock held; afterwards it is revoked
  *
- * Waits for nobody: an access to guest memory that is under way is broken off, which may
- * take until somebody else lets go of that memory.
+ * Does not wait: an access to guest memory in progress is interrupted. That access may last
+ * until another process releases the memory.
  */
 void vgpu_device_stop(struct vgpu_device *device)
 {
@@ -334,14 +338,14 @@ void vgpu_device_stop(struct vgpu_device *device)
 			vgpu_ring_kill(ring, &dropped);
 		vgpu_worker_break_off(ring);
 	}
-	/* Its guest sees ones everywhere: nobody looks at what it is told. */
+	/* Its guest reads all ones, so no interrupt is needed. */
 	vgpu_binding_end(device);
 	vgpu_device_leave(device);
 	spin_unlock_irq(&engine->lock);
 	vgpu_items_free(&dropped);
 }
 
-/* The first ring's work ends for a reason that is not its own. False if there is none. */
+/* End the first ring's work for a reason outside the ring. False if there is no ring. */
 static bool vgpu_ring_fail_first(struct vgpu_engine *engine, u32 error,
 				 struct list_head *dropped)
 {
@@ -358,7 +362,7 @@ static bool vgpu_ring_fail_first(struct vgpu_engine *engine, u32 error,
 }
 
 /**
- * vgpu_rings_fail - put every slice that is enabled into its sticky error state
+ * vgpu_rings_fail - put every enabled slice into its sticky error state
  * @engine: executes nothing; its thread
  * @error: enum vgpu_error
  */
@@ -376,12 +380,12 @@ void vgpu_rings_fail(struct vgpu_engine *engine, u32 error)
 }
 
 /**
- * vgpu_ring_delays_pause - is there an item that a pause waits for
+ * vgpu_ring_delays_pause - check whether there is an item that a pause waits for
  * @ring: not dead; engine->lock held
  *
- * For one that is on the engine, and for one that has begun and cannot begin anew
- * elsewhere. For no other: a guest chooses how long it takes, in turns of a share that may
- * be small.
+ * A pause waits for an item that is on the engine, and for one that has begun and cannot be
+ * begun again elsewhere. It waits for no other item: the guest chooses how long an item takes,
+ * and the slice's share may be small.
  */
 bool vgpu_ring_delays_pause(struct vgpu_ring *ring)
 {
@@ -393,7 +397,7 @@ bool vgpu_ring_delays_pause(struct vgpu_ring *ring)
 }
 
 /**
- * vgpu_ring_chunk_done - an item of a ring has left the engine before its end
+ * vgpu_ring_chunk_done - handle an item that has left the engine before its end
  * @ring: not dead; engine->lock held
  */
 void vgpu_ring_chunk_done(struct vgpu_ring *ring)
@@ -421,16 +425,16 @@ void vgpu_ring_continue(struct vgpu_ring *ring)
 }
 
 /**
- * vgpu_ring_pause - let nothing new begin and wait for what has begun
+ * vgpu_ring_pause - begin nothing new and wait for what has begun
  * @ring: of a device, not paused
  * @deadline: jiffies, vgpu_dma_deadline() of the caller
  *
- * Afterwards neither engine nor guest memory is used for this slice. The caller waits for
- * the items that have ended to be answered, and for one of vgpu_ring_delays_pause(), which waits
- * for its turns on the engine as ever.
+ * Afterwards neither engine nor guest memory is used for this slice. The caller waits until all
+ * finished items are answered. It also waits for an item of vgpu_ring_delays_pause(), which
+ * waits for its turns on the engine as usual.
  *
- * Return: 0; -EBUSY after the deadline, -EINTR when killed, -ENODEV when the device is
- * revoked meanwhile, all without a pause.
+ * Return: 0; or, without a pause, -EBUSY after the deadline, -EINTR when killed, -ENODEV when
+ * the device is revoked meanwhile.
  */
 int vgpu_ring_pause(struct vgpu_ring *ring, unsigned long deadline)
 {
@@ -458,11 +462,11 @@ int vgpu_ring_pause(struct vgpu_ring *ring, unsigned long deadline)
 }
 
 /**
- * vgpu_ring_release - stop a ring and give up the device's reference
+ * vgpu_ring_release - stop a ring and release the device's reference
  * @ring: no longer reachable through device->ring
  *
- * Waits for the slice's own worker, which lets go even in the middle of a fault on memory
- * that does not answer; never waits for the engine.
+ * Waits for the slice's own worker, which releases the ring even during a fault on memory that
+ * does not answer; never waits for the engine.
  */
 void vgpu_ring_release(struct vgpu_ring *ring)
 {

@@ -10,8 +10,8 @@ void vgpu_memory_clear(struct vgpu_memory *memory);
 void vgpu_memory_put(struct vgpu_memory *memory);
 
 /* ring.c */
-#define VGPU_STORM_ENABLE	10U	/* what it costs to create a ring */
-#define VGPU_STORM_RESET	1U	/* or to pause */
+#define VGPU_STORM_ENABLE	10U	/* tokens to create a ring */
+#define VGPU_STORM_RESET	1U	/* tokens to reset or pause */
 int vgpu_rings_init(void);
 void vgpu_rings_exit(void);
 struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device);

@@ -2,11 +2,10 @@
 /*
  * The software engine: the reference for every operation.
  *
- * It works in small steps and looks at the clock between them, so it can stop
- * an item after any chunk and continue it later. VGPU_OP_DELAY occupies the
- * engine without using the processor, if for long enough to sleep. item->done
- * counts finished steps in the unit of each operation: bytes, cells of the
- * result, or nanoseconds.
+ * It works in small steps and reads the clock between them, so it can stop an item
+ * after any chunk and continue it later. VGPU_OP_DELAY occupies the engine; if it is
+ * long enough to sleep, it does not use the processor. item->done counts finished steps
+ * in the unit of each operation: bytes, cells of the result, or nanoseconds.
  */
 #include <linux/ktime.h>
 #include <linux/sched.h>
@@ -22,16 +21,19 @@
 #define SOFT_CALIBRATION_RUNS	16
 
 /**
- * struct soft - what one engine was measured to take; only ever a prediction
+ * struct soft - measured costs of one engine; only used for predictions
  * @step_ns: engine time of one step
- * @fact_ps: of one multiplication of a factorial, ps
+ * @fact_ps: time of one multiplication of a factorial, ps
  */
 struct soft {
 	u64 step_ns;
 	u32 fact_ps;
 };
 
-/* What a host is later to begin than VGPU_ENGINE_NOTICE_NS is charged to nobody. */
+/*
+ * A host that begins later than VGPU_ENGINE_NOTICE_NS charges nobody for the rest of
+ * the delay.
+ */
 static void soft_delay(struct vgpu_engine *engine, u64 ns)
 {
 	u64 until_ns = ktime_get_ns() + ns;
@@ -156,8 +158,9 @@ static void soft_step(struct vgpu_item *item, u64 total)
 }
 
 /*
- * Whatever was estimated, who computes for long does not do so in real time; not so who
- * only lost the processor for long. How much of a step it had before that nobody knows.
+ * An item that computes for long leaves real time, whatever its estimate. The time of a
+ * step in which the thread lost the processor does not count, because it is unknown how
+ * much of it the thread had.
  */
 static void soft_compute(struct vgpu_engine *engine, struct vgpu_item *item, u64 total,
 			 u64 limit_ns)
@@ -182,7 +185,7 @@ static void soft_compute(struct vgpu_engine *engine, struct vgpu_item *item, u64
 	}
 }
 
-/* What was accepted as one piece by a prediction is still bounded. */
+/* An item that a prediction admitted as one piece is still bounded. */
 static u64 soft_limit_ns(const struct vgpu_engine *engine, const struct vgpu_item *item,
 			 u64 limit_ns)
 {
@@ -237,7 +240,7 @@ static bool soft_execute(struct vgpu_engine *engine, struct vgpu_item *item,
 	return item->done >= total;
 }
 
-/* The least of several runs: interruptions only ever add. */
+/* The shortest of several runs: interruptions only ever add time. */
 static u64 soft_least_ns(struct vgpu_item *item, void (*step)(struct vgpu_item *, u32),
 			 u32 units)
 {
@@ -260,8 +263,8 @@ static bool soft_drives(struct pci_dev *pdev)
 }
 
 /*
- * Switching between tenants costs this engine nothing but the decision, which is
- * bounded by what a step costs.
+ * Switching between tenants only costs this engine the decision, which is bounded by
+ * the cost of a step.
  */
 static void *soft_start(struct vgpu_engine *engine, struct pci_dev *pdev,
 			struct vgpu_calibration *calibration)

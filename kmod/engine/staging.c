@@ -9,9 +9,9 @@
 #include "engine/ring.h"
 
 /*
- * Memory for an item. At the limit of a VMM's cgroup others must be made to let go of some, which
- * may take long: a worker does not do that in real time, where it would keep the processor from
- * all other tasks.
+ * Allocate memory for an item. At the limit of a VMM's cgroup the kernel has to reclaim memory,
+ * which may take long. A worker leaves real time for that, because it would keep the processor
+ * from all other tasks.
  */
 static void *vgpu_worker_alloc(struct vgpu_ring *ring, size_t bytes, gfp_t flags)
 {
@@ -40,7 +40,7 @@ static int vgpu_operand_stage(struct vgpu_ring *ring, struct vgpu_item *item,
 				    operand->bytes, false) : 0;
 }
 
-/* Get the operands of a parsed item into host memory. */
+/* Read the operands of a parsed item into host memory. */
 static int vgpu_item_stage(struct vgpu_ring *ring, struct vgpu_item *item)
 {
 	int ret;
@@ -53,7 +53,7 @@ static int vgpu_item_stage(struct vgpu_ring *ring, struct vgpu_item *item)
 	return ret;
 }
 
-/* Executed in one piece, because the guest says so or the engine cannot else. */
+/* Must the item be executed in one piece, because the guest or the engine requires it? */
 static bool vgpu_item_is_whole(const struct vgpu_engine *engine,
 			       const struct vgpu_desc *desc)
 {
@@ -61,12 +61,12 @@ static bool vgpu_item_is_whole(const struct vgpu_engine *engine,
 }
 
 /**
- * vgpu_ring_stage - check a descriptor and get its operands into host memory
+ * vgpu_ring_stage - check a descriptor and read its operands into host memory
  * @ring: its worker only
  * @desc: a copy that the guest cannot change
  * @number: of the item
  *
- * Return: an item for the engine; NULL after a fault, or when the ring is dead.
+ * Return: an item for the engine; NULL after a fault, or if the ring is dead.
  */
 struct vgpu_item *vgpu_ring_stage(struct vgpu_ring *ring, const struct vgpu_desc *desc,
 				  u32 number)

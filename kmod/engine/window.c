@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Windows: BAR2 of the virtual function, and what a guest's registers and its VMM do with it.
- * See uapi/vgpu_device.h. What an executor does with them is in engine/window_executor.c.
+ * Windows: BAR2 of the virtual function, and its use by the guest's registers and the VMM.
+ * See uapi/vgpu_device.h. The executor's side is in engine/window_executor.c.
  *
- * A window is free, or open, or closing until the executor says that nothing of its child is
- * left, and nothing of it has the memory any more; only then are its pages dropped and the
- * window is free again. If no child ever got it, there is nobody to wait for.
+ * A window is free, open, lost or closing. A closing window waits until the executor has
+ * reported that nothing of its child is left, and until no process on the host has the memory
+ * any more. Only then are its pages dropped, and the window is free again. If no child ever
+ * got the window, it does not wait.
  *
- * Nothing here takes engine->lock: whatever a guest does with its windows, other slices do
- * not notice.
+ * Nothing here takes engine->lock, so other slices do not notice what a guest does with its
+ * windows.
  */
 #include <linux/file.h>
 #include <linux/mm.h>
@@ -20,7 +21,7 @@
 #include "engine/window.h"
 
 /**
- * vgpu_windows_init - no windows yet
+ * vgpu_windows_init - initialize the windows, none in use
  * @device: being created
  */
 void vgpu_windows_init(struct vgpu_device *device)
@@ -29,7 +30,7 @@ void vgpu_windows_init(struct vgpu_device *device)
 }
 
 /**
- * vgpu_windows_free - forget what children of executors that are gone still have
+ * vgpu_windows_free - release memory that children of ended executors still have
  * @device: being released
  */
 void vgpu_windows_free(struct vgpu_device *device)
@@ -42,7 +43,7 @@ void vgpu_windows_free(struct vgpu_device *device)
 }
 
 /**
- * vgpu_windows_offered - whether a slice has windows
+ * vgpu_windows_offered - check whether a slice has windows
  * @device: its engine does not change while it exists
  */
 bool vgpu_windows_offered(const struct vgpu_device *device)
@@ -51,8 +52,9 @@ bool vgpu_windows_offered(const struct vgpu_device *device)
 }
 
 /*
- * A file that nobody can make shorter: who has mapped it would meet SIGBUS. Nor can a child
- * open it again, through /proc: it would keep the memory when @given is gone.
+ * A file that cannot be shortened: a process that has mapped it would get SIGBUS. A child
+ * cannot open it again through /proc either, which would keep the memory after @given is
+ * gone.
  */
 static struct file *vgpu_window_memory(void)
 {
@@ -70,12 +72,13 @@ static struct file *vgpu_window_memory(void)
 }
 
 /**
- * vgpu_windows_open - memory for the windows of a slice that is being opened
+ * vgpu_windows_open - create memory for the windows of a slice that is being opened
  * @device: state_lock held
  *
- * Pages come when they are first touched, and are charged to who does.
+ * Pages are allocated when they are first touched, and charged to the process that touches
+ * them.
  *
- * Return: 0 or a negative errno, and nothing is left behind.
+ * Return: 0 or a negative errno, with nothing left behind.
  */
 int vgpu_windows_open(struct vgpu_device *device)
 {
@@ -100,11 +103,11 @@ int vgpu_windows_open(struct vgpu_device *device)
 }
 
 /**
- * vgpu_windows_note - the guest is to look at windows
+ * vgpu_windows_note - mark windows that the guest is to look at
  * @windows: @lock held
- * @bits: of them
+ * @bits: of these windows
  *
- * Return: true if it is to be interrupted: it had been told of all before.
+ * Return: true if the guest must be interrupted, because no other window was marked.
  */
 bool vgpu_windows_note(struct vgpu_windows *windows, u32 bits)
 {
@@ -115,7 +118,7 @@ bool vgpu_windows_note(struct vgpu_windows *windows, u32 bits)
 }
 
 /**
- * vgpu_window_finish - drop the pages of a window that is closing
+ * vgpu_window_finish - drop the pages of a closing window
  * @device: a slice
  * @number: of the window; nobody on the host uses it
  * @notify: interrupt the guest, which waits for that
@@ -151,7 +154,10 @@ static void vgpu_windows_wake_executor(struct vgpu_device *device)
 		wake_up_interruptible(&device->binding->wait);
 }
 
-/* Whether it was in use; @finish: and can be finished at once. windows->lock held. */
+/*
+ * Returns whether the window was in use; @finish: it can be finished at once. windows->lock
+ * held.
+ */
 static bool vgpu_window_begin_closing(struct vgpu_window *window, bool *finish)
 {
 	if (window->state != VGPU_WINDOW_OPEN && window->state != VGPU_WINDOW_LOST)
@@ -163,9 +169,9 @@ static bool vgpu_window_begin_closing(struct vgpu_window *window, bool *finish)
 }
 
 /**
- * vgpu_window_close - the guest is done with a window
+ * vgpu_window_close - close a window for the guest
  * @device: state_lock held
- * @number: of any window; one that is not in use stays as it is
+ * @number: any number; a window that is not in use stays as it is
  */
 void vgpu_window_close(struct vgpu_device *device, u32 number)
 {
@@ -178,7 +184,7 @@ void vgpu_window_close(struct vgpu_device *device, u32 number)
 	if (vgpu_window_begin_closing(&windows->window[number], &finish) && !finish)
 		vgpu_windows_wake_executor(device);
 	spin_unlock_irq(&windows->lock);
-	/* Who wrote the register looks at the state next. */
+	/* No interrupt: the guest has just written the register and reads the state next. */
 	if (finish)
 		vgpu_window_finish(device, number, false);
 }
@@ -202,10 +208,10 @@ void vgpu_windows_reset(struct vgpu_device *device)
 }
 
 /**
- * vgpu_windows_close - give the memory of the windows back
- * @device: state_lock held; nobody opens a window any more
+ * vgpu_windows_close - release the memory of the windows
+ * @device: state_lock held; no window is opened any more
  *
- * Children keep theirs until they are gone, and the next VMM gets other memory.
+ * Children keep their memory until they are gone, and the next VMM gets new memory.
  */
 void vgpu_windows_close(struct vgpu_device *device)
 {
@@ -225,7 +231,7 @@ void vgpu_windows_close(struct vgpu_device *device)
 }
 
 /**
- * vgpu_windows_states - VGPU_REG_WINDOW_STATES
+ * vgpu_windows_states - read VGPU_REG_WINDOW_STATES
  * @device: a slice
  */
 u32 vgpu_windows_states(struct vgpu_device *device)
@@ -242,7 +248,7 @@ u32 vgpu_windows_states(struct vgpu_device *device)
 }
 
 /**
- * vgpu_windows_take_events - VGPU_REG_WINDOW_EVENTS
+ * vgpu_windows_take_events - read and clear VGPU_REG_WINDOW_EVENTS
  * @device: a slice
  */
 u32 vgpu_windows_take_events(struct vgpu_device *device)
@@ -258,9 +264,9 @@ u32 vgpu_windows_take_events(struct vgpu_device *device)
 }
 
 /**
- * vgpu_window_open - the guest gives a window to a process
+ * vgpu_window_open - open a window for a guest process
  * @device: state_lock held
- * @number: of any window; one that is not free stays as it is
+ * @number: any number; a window that is not free stays as it is
  */
 void vgpu_window_open(struct vgpu_device *device, u32 number)
 {
@@ -281,7 +287,7 @@ void vgpu_window_open(struct vgpu_device *device, u32 number)
 }
 
 /**
- * vgpu_window_bell - the guest rings for a window's child
+ * vgpu_window_bell - signal a window's child on behalf of the guest
  * @device: a slice
  * @number: of any window
  */
@@ -298,7 +304,7 @@ void vgpu_window_bell(struct vgpu_device *device, u32 number)
 }
 
 /**
- * vgpu_window_mmap - a VMM maps a window
+ * vgpu_window_mmap - map a window for a VMM
  * @device: a slice that is open
  * @offset: in BAR2
  * @vma: shared, within one window

@@ -17,15 +17,15 @@ struct vgpu_exec_event;
 
 /**
  * struct vgpu_window - memory that one guest process shares with one child
- * @memory: a file of its own, so that who may map it can map nothing else; while the
- *	device is open
+ * @memory: while the device is open, a file for this window alone, so that a process that
+ *	maps it can map nothing else
  * @state: enum vgpu_window_state
- * @opened: how often it was, or got a child, so that what is said of an earlier time can be
- *	told from that
- * @given: the same memory by a file of its own, which a child has got and was not said to
- *	be gone; as long as anybody has it open or mapped, it or its name has more references
- * @told: the executor knows of @state
- * @child: to ring for
+ * @opened: how often it was opened or got a child, so that reports about an earlier time can
+ *	be recognized
+ * @given: another file of the same memory, which a child got and was not reported gone; as
+ *	long as any process has it open or mapped, the file or its dentry has more references
+ * @told: the executor knows @state
+ * @child: the child to signal
  */
 struct vgpu_window {
 	struct file *memory;
@@ -40,7 +40,7 @@ struct vgpu_window {
  * struct vgpu_windows - BAR2 of one slice
  * @lock: protects all of it; inside engine->lock
  * @window: all of them
- * @events: bit n: the guest is to look at window n, and has not been told
+ * @events: bit n: the guest is to look at window n, and has not been interrupted for it
  */
 struct vgpu_windows {
 	spinlock_t lock;	/* all below */
@@ -55,21 +55,21 @@ int vgpu_windows_open(struct vgpu_device *device);
 void vgpu_windows_reset(struct vgpu_device *device);
 void vgpu_windows_close(struct vgpu_device *device);
 
-/* What a guest's registers do; state_lock held */
+/* Called for the guest's registers; state_lock held */
 u32 vgpu_windows_states(struct vgpu_device *device);
 u32 vgpu_windows_take_events(struct vgpu_device *device);
 void vgpu_window_open(struct vgpu_device *device, u32 number);
 void vgpu_window_close(struct vgpu_device *device, u32 number);
 void vgpu_window_bell(struct vgpu_device *device, u32 number);
 
-/* What both sides of a window need */
+/* Used by both sides of a window */
 bool vgpu_windows_note(struct vgpu_windows *windows, u32 bits);	/* windows->lock held */
 void vgpu_window_finish(struct vgpu_device *device, u32 number, bool notify);
 
-/* What a VMM does with the region */
+/* Called for the VMM's mapping of the region */
 int vgpu_window_mmap(struct vgpu_device *device, u64 offset, struct vm_area_struct *vma);
 
-/* engine/window_executor.c: what an executor does */
+/* engine/window_executor.c: called for an executor */
 bool vgpu_windows_event(struct vgpu_device *device, struct vgpu_exec_event *event);
 void vgpu_window_told(struct vgpu_device *device, const struct vgpu_exec_event *event);
 bool vgpu_windows_have_event(struct vgpu_device *device);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Windows, as the executor of a slice has them: it is told what has become of each, gives the
- * memory of one that is open to a child, and says when the child is gone. See
+ * Windows from the side of a slice's executor. It reads the changes of each window, gives the
+ * memory of an open window to a child, and reports when the child is gone. See
  * uapi/vgpu_exec.h.
  */
 #include <linux/cred.h>
@@ -24,7 +24,7 @@ static u32 vgpu_window_event(const struct vgpu_window *window)
 }
 
 /**
- * vgpu_windows_event - what an executor does not know yet
+ * vgpu_windows_event - find a change that the executor does not know yet
  * @device: its slice
  * @event: out: one change, for vgpu_window_told()
  *
@@ -49,9 +49,9 @@ bool vgpu_windows_event(struct vgpu_device *device, struct vgpu_exec_event *even
 }
 
 /**
- * vgpu_window_told - the executor knows of what has become of a window
+ * vgpu_window_told - record that the executor knows a change of a window
  * @device: its slice
- * @event: of vgpu_windows_event(); something else may have become of it since
+ * @event: of vgpu_windows_event(); the window may have changed again since
  */
 void vgpu_window_told(struct vgpu_device *device, const struct vgpu_exec_event *event)
 {
@@ -65,7 +65,7 @@ void vgpu_window_told(struct vgpu_device *device, const struct vgpu_exec_event *
 }
 
 /**
- * vgpu_windows_have_event - whether vgpu_windows_event() has something to say
+ * vgpu_windows_have_event - check whether vgpu_windows_event() would return a change
  * @device: a slice
  */
 bool vgpu_windows_have_event(struct vgpu_device *device)
@@ -82,7 +82,7 @@ bool vgpu_windows_have_event(struct vgpu_device *device)
 }
 
 /**
- * vgpu_windows_tell_again - a new executor knows nothing
+ * vgpu_windows_tell_again - report all windows again, to a new executor
  * @device: its slice
  */
 void vgpu_windows_tell_again(struct vgpu_device *device)
@@ -97,11 +97,11 @@ void vgpu_windows_tell_again(struct vgpu_device *device)
 }
 
 /**
- * vgpu_window_offer - an open window's memory for a child
+ * vgpu_window_offer - get a file of an open window's memory, for a child
  * @device: a slice
  * @number: of the window
  *
- * Return: a file of its own with one reference; ERR_PTR(-ENXIO) if the window is not open.
+ * Return: a new file with one reference; ERR_PTR(-ENXIO) if the window is not open.
  */
 struct file *vgpu_window_offer(struct vgpu_device *device, u32 number)
 {
@@ -122,12 +122,12 @@ struct file *vgpu_window_offer(struct vgpu_device *device, u32 number)
 }
 
 /**
- * vgpu_window_serve - an open window gets its child
+ * vgpu_window_serve - give an open window its child
  * @device: a slice, engine->lock held
  * @child: complete; the window has no reference to it, see vgpu_child_end()
  * @given: of vgpu_window_offer(); the window takes a reference
  *
- * Return: 0; -ENXIO if it is not open, or has a child.
+ * Return: 0; -ENXIO if the window is not open or has a child.
  */
 int vgpu_window_serve(struct vgpu_device *device, struct vgpu_child *child, struct file *given)
 {
@@ -136,7 +136,7 @@ int vgpu_window_serve(struct vgpu_device *device, struct vgpu_child *child, stru
 	int ret = -ENXIO;
 
 	spin_lock(&windows->lock);
-	/* It may have been closed meanwhile, and opened with other memory. */
+	/* The window may have been closed meanwhile, and opened with other memory. */
 	if (window->state == VGPU_WINDOW_OPEN && !window->given && window->memory &&
 	    file_inode(window->memory) == file_inode(given)) {
 		window->child = child;
@@ -150,11 +150,11 @@ int vgpu_window_serve(struct vgpu_device *device, struct vgpu_child *child, stru
 }
 
 /**
- * vgpu_window_may_end - whether an executor may say that a window's child is gone
+ * vgpu_window_may_end - check whether an executor may report that a window's child is gone
  * @device: its slice
  * @number: of the window
- * @closing: of a window that the guest is done with, or of one that is open
- * @opened: out: which of its openings that is about
+ * @closing: the window must be closing; otherwise it must be open
+ * @opened: out: value of the window's @opened
  */
 bool vgpu_window_may_end(struct vgpu_device *device, u32 number, bool closing, u64 *opened)
 {
@@ -171,8 +171,9 @@ bool vgpu_window_may_end(struct vgpu_device *device, u32 number, bool closing, u
 }
 
 /*
- * A file that was opened anew through /proc is not @given any more, but has its name, as have
- * @given and the VMM's, which the device may have let go of.
+ * A file that was opened again through /proc is not @given, but has the same dentry. @given
+ * itself and the VMM's file, which the device may have released already, have that dentry,
+ * too.
  */
 static bool vgpu_memory_is_held(struct file *given)
 {
@@ -180,13 +181,14 @@ static bool vgpu_memory_is_held(struct file *given)
 }
 
 /**
- * vgpu_window_is_held - whether some process of the host has a window's memory
+ * vgpu_window_is_held - check whether a process on the host has a window's memory
  * @device: a slice
  * @number: of the window
- * @opened: which of its openings
+ * @opened: value of the window's @opened
  *
- * Its executor says that the child is gone, and a process that has ended has let go of all.
- * This is for one that has not, or that an earlier executor has left.
+ * The executor reports that the child is gone, and a process that has ended has released its
+ * memory. This check finds a process that has not ended, or that an earlier executor left
+ * behind.
  */
 bool vgpu_window_is_held(struct vgpu_device *device, u32 number, u64 opened)
 {
@@ -201,12 +203,12 @@ bool vgpu_window_is_held(struct vgpu_device *device, u32 number, u64 opened)
 }
 
 /**
- * vgpu_window_lose - a window's child has ended, or does not come
+ * vgpu_window_lose - mark a window whose child has ended, or does not come
  * @device: a slice
  * @number: of the window
- * @opened: which of its openings
+ * @opened: value of the window's @opened
  *
- * Return: 0; -ENXIO if it is not open, or was opened again.
+ * Return: 0; -ENXIO if the window is not open, or was opened again.
  */
 int vgpu_window_lose(struct vgpu_device *device, u32 number, u64 opened)
 {
@@ -232,12 +234,13 @@ int vgpu_window_lose(struct vgpu_device *device, u32 number, u64 opened)
 }
 
 /**
- * vgpu_window_free - nothing is left of the child of a window that is closing
+ * vgpu_window_free - record that nothing is left of the child of a closing window
  * @device: a slice
  * @number: of the window
- * @opened: which of its openings
+ * @opened: value of the window's @opened
  *
- * Return: 0; -ENXIO if it is not closing, has no child to wait for, or was opened again.
+ * Return: 0; -ENXIO if the window is not closing, has no child to wait for, or was opened
+ * again.
  */
 int vgpu_window_free(struct vgpu_device *device, u32 number, u64 opened)
 {
@@ -257,11 +260,11 @@ int vgpu_window_free(struct vgpu_device *device, u32 number, u64 opened)
 }
 
 /**
- * vgpu_window_ring - the guest is to look at a window
+ * vgpu_window_ring - have the guest look at a window
  * @device: a slice
  * @number: of the window
  *
- * Return: 0; -ENXIO if it is neither open nor lost.
+ * Return: 0; -ENXIO if the window is neither open nor lost.
  */
 int vgpu_window_ring(struct vgpu_device *device, u32 number)
 {
@@ -282,10 +285,12 @@ int vgpu_window_ring(struct vgpu_device *device, u32 number)
 }
 
 /**
- * vgpu_windows_abandon - the executor is gone, and what became of the children is unknown
+ * vgpu_windows_abandon - handle the end of an executor
  * @device: a slice; engine->lock held
  *
- * Return: true if the guest is to be interrupted, which the caller does without locks.
+ * The state of the executor's children is unknown from then on.
+ *
+ * Return: true if the guest is to be interrupted, which the caller does without locks held.
  */
 bool vgpu_windows_abandon(struct vgpu_device *device)
 {

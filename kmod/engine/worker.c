@@ -2,9 +2,9 @@
 /*
  * The worker of a slice: the only thread that touches guest memory, through engine/dma.c.
  *
- * It answers finished items, fetches new descriptors, of which it looks at one copy,
- * stages what they read (engine/staging.c) and hands them to the engine. Where guest memory
- * blocks, only this slice waits.
+ * It answers finished items, fetches new descriptors and only uses its one copy of them,
+ * stages their sources (engine/staging.c) and hands the items to the engine. If guest
+ * memory blocks, only this slice waits.
  */
 #include <linux/cgroup.h>
 #include <linux/kthread.h>
@@ -18,7 +18,7 @@
 #include "engine/processor.h"
 #include "engine/ring.h"
 
-/* Hand a staged item to the engine. False when the ring died meanwhile. */
+/* Hand a staged item to the engine. False if the ring has died meanwhile. */
 static bool vgpu_ring_submit(struct vgpu_ring *ring, struct vgpu_item *item)
 {
 	struct vgpu_engine *engine = vgpu_ring_engine(ring);
@@ -105,7 +105,7 @@ static int vgpu_ring_write_back(struct vgpu_ring *ring, struct vgpu_item *item)
 	return ret;
 }
 
-/* Add what was moved to the slice's counters. */
+/* Add the bytes transferred to the slice's counters. */
 static void vgpu_ring_count_dma(struct vgpu_ring *ring)
 {
 	lockdep_assert_held(&vgpu_ring_engine(ring)->lock);
@@ -113,7 +113,7 @@ static void vgpu_ring_count_dma(struct vgpu_ring *ring)
 	ring->dma_bytes = 0;
 }
 
-/* Answer what the engine has finished. True if it answered anything. */
+/* Answer items that the engine has finished. True if it answered any. */
 static bool vgpu_ring_answer(struct vgpu_ring *ring)
 {
 	struct vgpu_engine *engine = vgpu_ring_engine(ring);
@@ -166,7 +166,7 @@ static bool vgpu_ring_answer(struct vgpu_ring *ring)
 	return true;
 }
 
-/* Tell the guest why its slice stopped, once. */
+/* Report to the guest, once, why its slice stopped. */
 static void vgpu_ring_report(struct vgpu_ring *ring)
 {
 	u32 error = READ_ONCE(ring->device->error);
@@ -192,8 +192,8 @@ static void vgpu_ring_serve(struct vgpu_ring *ring)
 }
 
 /*
- * Nothing is left to do, or the ring is dead: count what was moved since the last answer,
- * and let who paused the ring know once nothing of it is under way.
+ * Nothing is left to do, or the ring is dead: count the bytes transferred since the last
+ * answer, and wake the caller that paused the ring once none of its work is in progress.
  */
 static void vgpu_ring_served(struct vgpu_ring *ring)
 {
@@ -207,7 +207,7 @@ static void vgpu_ring_served(struct vgpu_ring *ring)
 	spin_unlock_irq(&engine->lock);
 }
 
-/* An approximate number: slices come and go meanwhile. */
+/* The number is approximate: slices come and go meanwhile. */
 static u32 vgpu_ring_sharers(struct vgpu_ring *ring)
 {
 	return READ_ONCE(vgpu_ring_engine(ring)->sched.nr_slices);
@@ -236,8 +236,8 @@ static void vgpu_worker_work(struct vgpu_ring *ring)
 }
 
 /*
- * A thread of its own, because guest memory may never answer: a fault on it can
- * only be ended by a fatal signal, which work queues do not take.
+ * This is a thread and not a work queue because guest memory may never answer: only a fatal
+ * signal ends a fault on it, and work queues take no signals.
  */
 static int vgpu_worker_thread(void *data)
 {
@@ -258,7 +258,7 @@ static int vgpu_worker_thread(void *data)
 			continue;
 		}
 		__set_current_state(TASK_RUNNING);
-		/* Of the kill that ended the service of the ring before this one. */
+		/* Left over from the kill that ended the service of the previous ring. */
 		flush_signals(current);
 		vgpu_worker_work(ring);
 		WRITE_ONCE(device->served, NULL);
@@ -273,7 +273,8 @@ static int vgpu_worker_thread(void *data)
  * vgpu_worker_start - create the worker of a slice
  * @device: being opened by the caller, in whose cgroups the worker's time is counted
  *
- * Once for all its rings: to enter cgroups takes long, and others wait for that meanwhile.
+ * One worker serves all rings of an open: entering cgroups takes long, and others wait
+ * meanwhile.
  *
  * Return: 0 or a negative errno.
  */
@@ -306,7 +307,7 @@ void vgpu_worker_stop(struct vgpu_device *device)
 }
 
 /**
- * vgpu_worker_serve - let the worker serve a ring
+ * vgpu_worker_serve - assign a ring to the worker
  * @ring: complete, of a slice that has no other
  */
 void vgpu_worker_serve(struct vgpu_ring *ring)
@@ -321,7 +322,7 @@ void vgpu_worker_serve(struct vgpu_ring *ring)
 }
 
 /**
- * vgpu_ring_kick - let the worker look for something to do
+ * vgpu_ring_kick - wake the worker to look for something to do
  * @ring: not released yet
  */
 void vgpu_ring_kick(struct vgpu_ring *ring)
@@ -331,10 +332,10 @@ void vgpu_ring_kick(struct vgpu_ring *ring)
 }
 
 /**
- * vgpu_worker_break_off - end the access to guest memory that is under way, if there is one
+ * vgpu_worker_break_off - interrupt an access to guest memory in progress, if there is one
  * @ring: of a device that is revoked, engine->lock held
  *
- * Waits for nobody.
+ * Does not wait.
  */
 void vgpu_worker_break_off(struct vgpu_ring *ring)
 {
@@ -343,10 +344,10 @@ void vgpu_worker_break_off(struct vgpu_ring *ring)
 }
 
 /**
- * vgpu_worker_leave - wait until the worker has let go of a ring
+ * vgpu_worker_leave - wait until the worker no longer uses a ring
  * @ring: dead
  *
- * Ends even a fault on memory that does not answer.
+ * Interrupts even a fault on memory that does not answer.
  */
 void vgpu_worker_leave(struct vgpu_ring *ring)
 {

@@ -97,8 +97,7 @@ struct vgpu_arbiter_ops {
 };
 
 /**
- * struct vgpu_party_stats - counters of a party; all except the longest times only
- * grow
+ * struct vgpu_party_stats - counters of a party, which only grow
  * @leases: leases lent
  * @lent_ns: total time of leases from beginning to end, unused spans included
  * @dries: leases that ended because all children were dry

@@ -752,8 +752,7 @@ enum vgpu_sched_field
 vgpu_sched_params_check(const struct vgpu_sched_params *params);
 
 /**
- * vgpu_group_params_check() - check whether a group can have these parameters on this
- * engine
+ * vgpu_group_params_check() - check the parameters of a group on this engine
  * @sched: engine
  * @group: group to update, NULL for a new one
  * @params: all parameters
@@ -1030,8 +1029,7 @@ enum vgpu_sched_field vgpu_sched_busy_until(struct vgpu_sched *sched,
 					    u64 until_ns);
 
 /**
- * vgpu_group_lag_ns() - the time the engine owes a group, negative if the group is in
- * debt
+ * vgpu_group_lag_ns() - the time the engine owes a group, negative in debt
  * @sched: engine
  * @group: of this engine
  * @now_ns: the present; time is charged as in any other call
@@ -1056,8 +1054,7 @@ u64 vgpu_predict_duration_ns(const struct vgpu_group *group,
 			     const struct vgpu_item_info *item);
 
 /**
- * vgpu_predict_inversion_ns() - how long a piece is expected to delay the end of a
- * gap
+ * vgpu_predict_inversion_ns() - the expected delay of a gap's end by a piece
  * @group: the group in the gap
  * @kernel_id: the kernel it executed before the gap
  * @elapsed_ns: since the gap began
