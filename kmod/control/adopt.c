@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Adopted accelerators: PCI functions that stay bound to their vendor's driver, by which
- * executors reach them. This module adds an mdev parent and the attributes to the
- * function's directory, and neither reads nor writes anything of the function itself.
+ * Adopted accelerators: PCI functions that stay bound to their vendor's driver, through
+ * which executors use them. This module adds an mdev parent and the attributes to the
+ * function's directory. It neither reads nor writes the function itself.
  *
- * The function's device lock orders adoption and the driver core: who holds it and sees a
- * driver will hear of BUS_NOTIFY_UNBIND_DRIVER. There every slice is revoked at once, and
- * nobody is waited for: a work item unregisters the parent, which may last as long as a
- * VM keeps a slice open. Meanwhile the function may be bound again, but neither be
- * adopted again nor be bound to this driver.
+ * The function's device lock orders adoption and the driver core: a holder of that lock that
+ * sees a driver will get BUS_NOTIFY_UNBIND_DRIVER. That notification revokes every slice at
+ * once and does not wait: a work item unregisters the parent, which may last as long as a VM
+ * keeps a slice open. Meanwhile the function may be bound to another driver, but it can
+ * neither be adopted again nor be bound to this driver.
  *
- * The function's directory must not go before what is in it. So its removal waits for that
- * work item, as removing a function from vfio-pci waits for its VM. It waits in a notifier:
- * until then nobody can register or unregister one for the PCI bus, and who tries holds up
- * all others that notify. There is no other place: what is left of the removal is the driver
- * core's own.
+ * The function's directory must not be removed before its contents. So the function's
+ * removal waits for that work item, like removing a function from vfio-pci waits for its VM.
+ * The removal waits in a notifier. Until it ends, nobody can register or unregister a
+ * notifier for the PCI bus, and a caller that tries blocks all others that notify. There is
+ * no other place to wait: the rest of the removal is inside the driver core.
  */
 #include <linux/completion.h>
 #include <linux/device/bus.h>
@@ -28,7 +28,7 @@
 
 /* Held while a function is being adopted. */
 static DEFINE_MUTEX(vgpu_adoption_lock);
-static bool vgpu_adoption_ended;	/* the lock above */
+static bool vgpu_adoption_ended;	/* vgpu_adoption_lock */
 static struct workqueue_struct *vgpu_adoption_wq;
 
 static void vgpu_adopted_leave(struct work_struct *work)
@@ -43,7 +43,7 @@ static void vgpu_adopted_leave(struct work_struct *work)
 	pci_dev_put(pdev);
 }
 
-/* With a reference; NULL if the device is no adopted accelerator. */
+/* Returns a reference; NULL if the device is not an adopted accelerator. */
 static struct vgpu_parent *vgpu_adopted_get(const char *name)
 {
 	struct vgpu_parent *parent;
@@ -59,8 +59,8 @@ static struct vgpu_parent *vgpu_adopted_get(const char *name)
 }
 
 /*
- * Waits for nothing but the lock. The work is queued under it, so that whoever finds the
- * parent removed can wait for that work.
+ * Waits for nothing except the lock. The work is queued under the lock, so that a caller
+ * that finds the parent removed can wait for that work.
  */
 static void vgpu_adopted_cut_off(struct vgpu_parent *parent)
 {
@@ -72,8 +72,9 @@ static void vgpu_adopted_cut_off(struct vgpu_parent *parent)
 }
 
 /*
- * A driver that is bound again while its function is being removed is unbound after
- * BUS_NOTIFY_DEL_DEVICE, and always before BUS_NOTIFY_REMOVED_DEVICE.
+ * Wait if the parent was revoked. A driver that is bound again while its function is being
+ * removed is unbound after BUS_NOTIFY_DEL_DEVICE, and always before
+ * BUS_NOTIFY_REMOVED_DEVICE.
  */
 static void vgpu_adopted_await(struct vgpu_parent *parent)
 {
@@ -104,7 +105,7 @@ static struct notifier_block vgpu_adopted_block = {
 	.notifier_call = vgpu_adopted_notify,
 };
 
-/* Looked for first, because adding one that is there is a complaint of the kernel. */
+/* Check first, because the kernel warns about an entry that is added twice. */
 static bool vgpu_adopt_finds(struct pci_dev *pdev, const char *entry)
 {
 	struct kernfs_node *found = kernfs_find_and_get(pdev->dev.kobj.sd, entry);
@@ -113,7 +114,7 @@ static bool vgpu_adopt_finds(struct pci_dev *pdev, const char *entry)
 	return found;
 }
 
-/* Why a function cannot be adopted; device lock held. */
+/* Returns why a function cannot be adopted, or 0; device lock held. */
 static int vgpu_adopt_check(struct pci_dev *pdev)
 {
 	const struct vgpu_parent *parent = vgpu_parent_of(&pdev->dev);
@@ -146,7 +147,10 @@ static int vgpu_adopt_function(struct pci_dev *pdev, bool attach_permit)
 	pci_dev_get(pdev);
 	ret = vgpu_parent_register(parent);
 	if (ret) {
-		/* Removal of the function may have found it in the list. */
+		/*
+		 * The function's removal may have found the parent in the list, and may
+		 * wait.
+		 */
 		complete_all(&parent->left);
 		vgpu_parent_destroy(parent);
 		pci_dev_put(pdev);
@@ -159,7 +163,7 @@ static int vgpu_adopt_function(struct pci_dev *pdev, bool attach_permit)
  * @name: PCI address
  * @attach_permit: opening a slice consumes a permit, from the beginning
  *
- * Does not wait for a driver that is being bound or unbound, which may take for ever.
+ * Does not wait while a driver is being bound or unbound, because that may never end.
  *
  * Return: 0; -ENODEV if there is no such function; -ENXIO if no driver is bound to it;
  * -EAGAIN while one is being bound or unbound; -EEXIST if it is shared already; -EBUSY
@@ -185,7 +189,7 @@ int vgpu_adopt(const char *name, bool attach_permit)
 	return ret;
 }
 
-/* From here on it accepts nothing new, unless it has slices. */
+/* Refuse if there are slices. Otherwise accept nothing new and begin to unregister. */
 static int vgpu_adopted_close(struct vgpu_parent *parent)
 {
 	int ret = 0;
@@ -207,11 +211,11 @@ static int vgpu_adopted_close(struct vgpu_parent *parent)
  * vgpu_release - the reverse of vgpu_adopt()
  * @name: PCI address
  *
- * Its tenants go with it.
+ * The accelerator's tenants are removed with it.
  *
- * Return: 0; -ENODEV if it was not adopted, or is being removed; -EBUSY while it has
- * slices; -EINPROGRESS: it goes, but somebody was making a slice, and the function's driver
- * that this wakes takes long.
+ * Return: 0; -ENODEV if it was not adopted, or is being removed; -EBUSY while it has slices;
+ * -EINPROGRESS if the removal has begun but takes long, because somebody was creating a
+ * slice and that wakes the function's driver.
  */
 int vgpu_release(const char *name)
 {
@@ -220,11 +224,17 @@ int vgpu_release(const char *name)
 
 	if (!parent)
 		return -ENODEV;
-	/* An accelerator is in the list before the mdev core has it. */
+	/*
+	 * Under this lock, because an accelerator is in the list before the mdev core knows
+	 * it.
+	 */
 	mutex_lock(&vgpu_adoption_lock);
 	ret = vgpu_adopted_close(parent);
 	mutex_unlock(&vgpu_adoption_lock);
-	/* For no VM; but whoever waits here keeps other families of netlink waiting. */
+	/*
+	 * No VM has a slice, so this does not take long for that reason; but waiting here
+	 * blocks other netlink families.
+	 */
 	if (!ret && !wait_for_completion_timeout(&parent->left, HZ))
 		ret = -EINPROGRESS;
 	vgpu_parent_put(parent);
@@ -258,10 +268,10 @@ static void vgpu_adopted_cut_off_all(void)
 }
 
 /**
- * vgpu_adoption_end - let go of all that was adopted, and adopt nothing more
+ * vgpu_adoption_end - release all adopted accelerators, and refuse new adoptions
  *
- * No VM has a slice open then. This waits for processes that have a slice's character device
- * open without having bound it: VFIO tells nobody of them.
+ * No VM has a slice open at that time. This waits for processes that have a slice's
+ * character device open without having bound it: VFIO does not report them.
  */
 void vgpu_adoption_end(void)
 {
@@ -273,7 +283,7 @@ void vgpu_adoption_end(void)
 }
 
 /**
- * vgpu_adoption_exit - the reverse of vgpu_adoption_init(); nobody asks to adopt any more
+ * vgpu_adoption_exit - the reverse of vgpu_adoption_init(), after the last request
  */
 void vgpu_adoption_exit(void)
 {

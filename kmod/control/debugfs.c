@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * For people: vgpumgr/runs shows how long each tenant's runs were.
- * Programs use the netlink family; this format may change at any time.
+ * For people only: vgpumgr/runs shows how long each tenant's runs were.
+ * Programs use the netlink family, because this format may change at any time.
  */
 #include <linux/debugfs.h>
 #include <linux/ktime.h>

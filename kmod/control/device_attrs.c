@@ -2,9 +2,10 @@
 /*
  * Attributes of a slice in its mdev directory.
  *
- * For mdevctl and libvirt, which write attributes when they create a device:
- * tenant, weight and cap can be written until a tenant is set. From then on the
- * netlink family is the one writer, and these files show what is in force.
+ * They are for mdevctl and libvirt, which write attributes when they create a
+ * device: tenant, weight and cap can be written until a tenant is set. From
+ * then on only the netlink family can change them, and these files show the
+ * values in force.
  */
 #include <linux/device.h>
 #include <linux/jiffies.h>
@@ -16,14 +17,17 @@
 
 #define VGPU_PERMIT_SECONDS	120
 
-/* What a write to sysfs may change, taken from and given to the device whole. */
+/*
+ * All values that a write to sysfs may change, read from and applied to the
+ * device together.
+ */
 struct vgpu_device_config {
 	const char *tenant;
 	struct vgpu_slice_params params;
-	const char *field;	/* the one at fault */
+	const char *field;	/* the field at fault */
 };
 
-/* A writer's text without the line end; -EINVAL for one with a NUL inside. */
+/* Copy the text without its line end; -EINVAL if it contains a NUL. */
 static char *vgpu_attr_text(const char *text, size_t count)
 {
 	char *copy;
@@ -49,7 +53,7 @@ static int vgpu_attr_us(const char *text, u64 *ns)
 	return ret;
 }
 
-/* Change one member of @config. -EINVAL for an unknown key, or without a value. */
+/* Change one member of @config. -EINVAL if the key is unknown or has no value. */
 static int vgpu_config_set(struct vgpu_device_config *config, const char *key, const char *text)
 {
 	config->field = key;
@@ -68,7 +72,7 @@ static int vgpu_config_set(struct vgpu_device_config *config, const char *key, c
 	return -EINVAL;
 }
 
-/* A period without a cap is kept for the cap that is written next: check it. */
+/* A period without a cap is kept for a cap that is written later, so check it now. */
 static enum vgpu_sched_field
 vgpu_config_check_period(const struct vgpu_device *device, const struct vgpu_slice_params *params)
 {
@@ -87,7 +91,7 @@ static int vgpu_config_apply(struct vgpu_device *device, struct vgpu_device_conf
 		[VGPU_FIELD_WEIGHT] = "weight",
 		[VGPU_FIELD_CAP] = "cap_us",
 		[VGPU_FIELD_CAP_PERIOD] = "cap_period_us",
-		[VGPU_FIELD_BURST] = "burst_us",	/* set by netlink, before there was a cap */
+		[VGPU_FIELD_BURST] = "burst_us",	/* set by netlink before there was a cap */
 	};
 	bool capped = config->params.cap_ns;
 	enum vgpu_sched_field fault;
@@ -109,7 +113,7 @@ static int vgpu_config_apply(struct vgpu_device *device, struct vgpu_device_conf
 	return ret;
 }
 
-/* "key=value ..." into @config; keys that are left out keep their value. */
+/* Parse "key=value ..." into @config; keys that are missing keep their value. */
 static int vgpu_config_parse(struct vgpu_device_config *config, char *text)
 {
 	char *word;
@@ -124,13 +128,13 @@ static int vgpu_config_parse(struct vgpu_device_config *config, char *text)
 		if (ret)
 			return ret;
 	}
-	/* As shown while there is none. */
+	/* An empty name means no tenant, as in the file's own output. */
 	if (config->tenant && !*config->tenant)
 		config->tenant = NULL;
 	return 0;
 }
 
-/* Change what @key names, or all that @text names without one. */
+/* Change the value of @key, or without a @key all values in @text. */
 static ssize_t vgpu_config_store(struct device *dev, const char *key, const char *text,
 				 size_t count)
 {
@@ -274,7 +278,7 @@ static ssize_t permit_store(struct device *dev, struct device_attribute *attr, c
 	if (ret)
 		return vgpu_attr_refused(dev, "permit", ret);
 	mutex_lock(&device->parent->lock);
-	/* Opening takes the same lock: a permit that was used is not renewed. */
+	/* Opening takes the same lock, so a permit that has been used is not renewed. */
 	if (renew && !vgpu_device_permitted(device))
 		ret = -ENOENT;
 	else if (permit) /* 0 means none, also when jiffies wrap */

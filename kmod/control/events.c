@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What guests cause, collected for each slice and tenant so that none can flood
- * who listens; and what a decision of the scheduler says about them. See events.h.
+ * Events that guests cause, collected for each slice and tenant so that none can flood the
+ * listeners. Also finds the events in a decision of the scheduler. See events.h.
  */
 #include <linux/ktime.h>
 #include <linux/string.h>
@@ -25,7 +25,7 @@ void vgpu_event_source_init(struct vgpu_event_source *source, bool of_slice)
 	source->of_slice = of_slice;
 }
 
-/* Before its storage goes; the source may be noted to again. */
+/* Call this before the source's storage is freed; new events may be noted afterwards. */
 void vgpu_event_source_forget(struct vgpu_event_source *source)
 {
 	bool of_slice = source->of_slice;
@@ -35,7 +35,7 @@ void vgpu_event_source_forget(struct vgpu_event_source *source)
 	vgpu_event_source_init(source, of_slice);
 }
 
-/* The note that happened first, or NULL. */
+/* The oldest note, or NULL. */
 static struct vgpu_event_note *vgpu_event_first_note(struct vgpu_event_source *source)
 {
 	struct vgpu_event_note *first = NULL;
@@ -51,9 +51,9 @@ static struct vgpu_event_note *vgpu_event_first_note(struct vgpu_event_source *s
 }
 
 /**
- * vgpu_event_source_tell - queue all that was collected, in the order in which it happened last
+ * vgpu_event_source_tell - queue all collected events, ordered by when each happened last
  * @engine: engine->lock held
- * @source: of what
+ * @source: whose events
  */
 void vgpu_event_source_tell(struct vgpu_engine *engine, struct vgpu_event_source *source)
 {
@@ -80,7 +80,7 @@ void vgpu_event_source_tell(struct vgpu_engine *engine, struct vgpu_event_source
 	}
 }
 
-/* Have a source looked at again, as soon as it need not be quiet. */
+/* Schedule another look at a source, at the latest when its quiet time ends. */
 static void vgpu_event_look_later(struct vgpu_engine *engine, struct vgpu_event_source *source,
 				  u64 now_ns)
 {
@@ -92,7 +92,7 @@ static void vgpu_event_look_later(struct vgpu_engine *engine, struct vgpu_event_
 			    min(source->quiet_until_ns, latest_ns) : latest_ns);
 }
 
-/* Tell what was collected, unless the source must be quiet; false if it must. */
+/* Queue what was collected. Returns false, without queueing, if the source must be quiet. */
 static bool vgpu_event_flush(struct vgpu_engine *engine, struct vgpu_event_source *source,
 			     u64 now_ns)
 {
@@ -113,12 +113,12 @@ static void vgpu_event_collect(struct vgpu_event_source *source, enum vgpu_event
 }
 
 /**
- * vgpu_event_note - something happened that a guest can cause often
+ * vgpu_event_note - note an event that a guest can cause often
  * @engine: engine->lock held
- * @source: to whom
- * @kind: what
+ * @source: the slice or tenant of the event
+ * @kind: of the event
  * @detail: as the kind's message needs it
- * @detail2: the same
+ * @detail2: as the kind's message needs it
  */
 void vgpu_event_note(struct vgpu_engine *engine, struct vgpu_event_source *source,
 		     enum vgpu_event_kind kind, u64 detail, u64 detail2)
@@ -135,7 +135,10 @@ void vgpu_event_note(struct vgpu_engine *engine, struct vgpu_event_source *sourc
 		vgpu_event_look_later(engine, source, now_ns);
 }
 
-/* The scheduler has counted @throttles so far; anew since the party was added. */
+/*
+ * The scheduler has counted @throttles so far; that count restarts when the party is added
+ * again.
+ */
 static void vgpu_event_check_throttles(struct vgpu_engine *engine,
 				       struct vgpu_event_source *source, u64 throttles)
 {
@@ -168,7 +171,7 @@ static bool vgpu_event_source_is_throttled(const struct vgpu_event_source *sourc
 	return tenant->group.sched && vgpu_bucket_is_throttled(&tenant->group.bucket, now_ns);
 }
 
-/* Tell what was collected, and that a throttle is over. */
+/* Queue what was collected, and the end of a throttle. */
 static void vgpu_event_look(struct vgpu_engine *engine, struct vgpu_event_source *source)
 {
 	u64 now_ns = ktime_get_ns();
@@ -190,7 +193,7 @@ static void vgpu_event_look(struct vgpu_engine *engine, struct vgpu_event_source
 }
 
 /**
- * vgpu_events_look - tell what was collected
+ * vgpu_events_look - queue what was collected
  * @engine: the engine; on the work queue
  */
 void vgpu_events_look(struct vgpu_engine *engine)
@@ -215,7 +218,7 @@ void vgpu_events_look(struct vgpu_engine *engine)
 /**
  * vgpu_events_decided - find the events in a decision of the scheduler
  * @engine: engine->lock held
- * @before: who owned the engine until the decision, or NULL
+ * @before: the owner of the engine until the decision, or NULL
  * @decision: what was decided
  */
 void vgpu_events_decided(struct vgpu_engine *engine, struct vgpu_slice *before,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Events: what listeners of the netlink family are told as it happens.
+ * Events, which the listeners of the netlink family receive as they happen.
  *
- * They are noted under engine->lock in a queue of fixed size and sent by a work
- * item, all in one order. What a guest can cause is bounded for each source: the
- * first event goes out at once, those after it are counted and told together.
- * While nobody listens nothing is noted.
+ * Events are noted under engine->lock in a queue of fixed size. A work item
+ * sends them, all in one order. Events that a guest can cause are bounded for
+ * each source: the first event is sent at once, the following ones are counted
+ * and sent together. Without a listener nothing is noted.
  */
 #ifndef VGPU_EVENTS_H
 #define VGPU_EVENTS_H
@@ -23,9 +23,9 @@ struct vgpu_slice;
 struct vgpu_tenant;
 
 #define VGPU_TENANT_NAME_BYTES	64	/* including the terminating NUL */
-#define VGPU_EVENTS_QUEUED	128	/* not sent yet, per engine; more are lost */
+#define VGPU_EVENTS_QUEUED	128	/* not sent yet, per engine; beyond that, events are lost */
 
-/* What guests cause; told together while a source must be quiet. */
+/* Events that guests cause; sent together after a source's quiet time. */
 enum vgpu_event_kind {
 	VGPU_EVENT_FAULT,
 	VGPU_EVENT_RESET,
@@ -36,14 +36,14 @@ enum vgpu_event_kind {
 };
 
 /**
- * struct vgpu_event - one message, a copy of all it says
- * @time_ns: when it happened, the last time of @count
+ * struct vgpu_event - one message, with a copy of all its values
+ * @time_ns: when it happened last
  * @detail: depends on @command
  * @count: how many times it happened
- * @pid: who had the slice open, 0 for nobody
- * @comm: its name
+ * @pid: process that had the slice open, 0 for none
+ * @comm: name of that process
  * @slice: valid with @of_slice
- * @of_slice: it is about a slice
+ * @of_slice: the event is about a slice
  * @command: enum of vgpumgr_netlink.h
  * @tenant: its name, may be empty
  */
@@ -60,10 +60,10 @@ struct vgpu_event {
 };
 
 /**
- * struct vgpu_event_note - what happened to a source and is not told yet
- * @time_ns: the last time
- * @detail: of the last time
- * @count: how many times
+ * struct vgpu_event_note - events of one kind and source that are not queued yet
+ * @time_ns: of the last event
+ * @detail: of the last event
+ * @count: how many times it happened
  */
 struct vgpu_event_note {
 	u64 time_ns;
@@ -72,10 +72,10 @@ struct vgpu_event_note {
 };
 
 /**
- * struct vgpu_event_source - a slice or a tenant that events are about
- * @node: in vgpu_events.late: has notes, or is throttled
+ * struct vgpu_event_source - a slice or a tenant, as the subject of events
+ * @node: in vgpu_events.late, if it has notes or is throttled
  * @of_slice: embedded in struct vgpu_device, else in struct vgpu_tenant
- * @throttled: listeners know it as throttled, or will
+ * @throttled: listeners have been, or will be, informed that it is throttled
  * @throttles: how many throttles of the scheduler's count are noted
  * @quiet_until_ns: until then notes are only collected
  * @notes: by kind
@@ -92,14 +92,14 @@ struct vgpu_event_source {
 };
 
 /**
- * struct vgpu_events - the events of one engine that are on their way
+ * struct vgpu_events - the events of one engine that are not sent yet
  * @late: sources to look at again
- * @send: sends what is queued
+ * @send: sends the queue
  * @later: looks at @late
- * @look_at_ns: when, U64_MAX if not at all
- * @first: in @queue
- * @queued: from there on
- * @dropped: no place in @queue or no memory
+ * @look_at_ns: when @later runs, U64_MAX for never
+ * @first: index of the first event in @queue
+ * @queued: number of events in @queue
+ * @dropped: events lost for lack of space or memory
  * @queue: a ring
  *
  * engine->lock.
@@ -115,7 +115,7 @@ struct vgpu_events {
 	struct vgpu_event *queue;
 };
 
-/* netlink_event.c: the way out */
+/* netlink_event.c: sending */
 int vgpu_events_init(void);
 void vgpu_events_exit(void);
 int vgpu_events_start(struct vgpu_engine *engine);
@@ -132,12 +132,12 @@ bool vgpu_events_wanted(void);
 void vgpu_events_drain(struct vgpu_engine *engine);	/* work queue only */
 /* engine->lock held */
 void vgpu_events_look_at(struct vgpu_engine *engine, u64 at_ns);
-/* NULL when there is no place */
+/* NULL if the queue is full */
 struct vgpu_event *vgpu_event_add(struct vgpu_engine *engine, u8 command);
 void vgpu_event_name_tenant(struct vgpu_event *event, const struct vgpu_tenant *tenant);
 void vgpu_event_name_slice(struct vgpu_event *event, const struct vgpu_device *device);
 
-/* events.c: engine->lock held, but for vgpu_events_look() */
+/* events.c: engine->lock held, except for vgpu_events_look() */
 void vgpu_events_look(struct vgpu_engine *engine);
 void vgpu_event_source_init(struct vgpu_event_source *source, bool of_slice);
 void vgpu_event_source_tell(struct vgpu_engine *engine, struct vgpu_event_source *source);

@@ -9,9 +9,9 @@ struct vgpu_binding;
 
 /**
  * struct vgpu_executor - an open file of /dev/vgpumgr-exec
- * @lock: one binds at a time; outside all other locks
+ * @lock: serializes binding; outside all other locks
  * @binding: to the slice that it serves; set once under @lock
- * @log: how often the log is told of it
+ * @log: limits its lines in the log
  */
 struct vgpu_executor {
 	struct mutex lock;	/* binding */

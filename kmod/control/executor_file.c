@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /dev/vgpumgr-exec: how an executor binds its file to a slice. What a bound file does is in
- * binding_file.c, and what each call means in uapi/vgpu_exec.h.
+ * /dev/vgpumgr-exec: how an executor binds its file to a slice. binding_file.c handles calls
+ * on a bound file, and uapi/vgpu_exec.h describes each call.
  */
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
@@ -39,7 +39,7 @@ static int vgpu_executor_close(struct inode *inode, struct file *file)
 	return 0;
 }
 
-/* What the executor is bound to, NULL if nothing. Once it is, it stays so. */
+/* The binding of the executor, NULL if it is not bound. It never changes once set. */
 static struct vgpu_binding *vgpu_executor_binding(struct vgpu_executor *executor)
 {
 	/* Pairs with vgpu_executor_bind(). */
@@ -62,8 +62,8 @@ static __poll_t vgpu_executor_poll(struct file *file, poll_table *wait)
 }
 
 /*
- * Tell the log which @field of what an executor said was refused; @uuid: of the slice, NULL
- * if it said none. Returns @ret.
+ * Log which @field of an executor's call was refused. @uuid: the slice, NULL if the call
+ * names none. Returns @ret.
  */
 static long vgpu_executor_refused(struct vgpu_executor *executor, const guid_t *uuid,
 				  const char *what, const char *field, long ret)
@@ -78,7 +78,7 @@ static long vgpu_executor_refused(struct vgpu_executor *executor, const guid_t *
 	return ret;
 }
 
-/* What kept a file that is not bound from a slice. */
+/* Why an unbound file could not be bound to a slice. */
 static const char *vgpu_executor_bind_fault(int ret)
 {
 	switch (ret) {
@@ -116,7 +116,10 @@ static int vgpu_executor_bind(struct vgpu_executor *executor, const guid_t *uuid
 		vgpu_binding_put(binding);
 		return ret;
 	}
-	/* Pairs with vgpu_executor_binding(): complete when it can be seen. */
+	/*
+	 * Pairs with vgpu_executor_binding(): the binding is complete when it becomes
+	 * visible.
+	 */
 	smp_store_release(&executor->binding, binding);
 	return 0;
 }
@@ -139,7 +142,7 @@ static long vgpu_executor_ioctl_bind(struct vgpu_executor *executor, void __user
 	bound = executor->binding;
 	ret = vgpu_executor_bind(executor, &uuid);
 	mutex_unlock(&executor->lock);
-	/* No fault of the slice that it names now. */
+	/* The fault lies with the file, not with the slice that this call names. */
 	if (ret && bound)
 		return vgpu_executor_refused(executor, &bound->device->uuid, "BIND", "file", ret);
 	if (ret)
@@ -184,7 +187,7 @@ static struct miscdevice vgpu_executor_misc = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "vgpumgr-exec",
 	.fops = &vgpu_executor_ops,
-	.mode = 0600,	/* root decides who serves which slice; the module asks no more */
+	.mode = 0600,	/* the module does not check which process serves which slice */
 };
 
 int vgpu_executor_register(void)

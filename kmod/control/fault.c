@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What is refused: a guest's mistake stops its slice, a VMM's gets an errno, and the log
- * names slice and field. Of each slice it takes at most ten lines in five seconds, so that
- * one does not silence another, and a hundred of all together: a serial console is slow.
+ * Refused requests. A guest's mistake stops its slice, a VMM's mistake gets an errno, and
+ * the log names slice and field. The log takes at most ten lines in five seconds for each
+ * slice, so that no slice silences another. It takes at most a hundred in total, because a
+ * serial console is slow.
  */
 #include <linux/err.h>
 #include <linux/ratelimit.h>
@@ -10,7 +11,7 @@
 #include "engine/engine.h"
 #include "engine/ring.h"
 
-/* As in enum vgpu_error. */
+/* Same order as enum vgpu_error. */
 static const char *const vgpu_fault_names[] = {
 	[VGPU_ERROR_NONE] = "none",
 	[VGPU_ERROR_RING] = "ring",
@@ -28,10 +29,10 @@ static const char *const vgpu_fault_names[] = {
 };
 
 /**
- * vgpu_log_init - begin to limit the lines of one slice or executor
+ * vgpu_log_init - initialize the limit of log lines of one slice or executor
  * @log: its own
  *
- * The kernel's word on lines that were left out names nobody: it does not come.
+ * The kernel's summary of suppressed lines does not name the object, so it is turned off.
  */
 void vgpu_log_init(struct ratelimit_state *log)
 {
@@ -42,7 +43,7 @@ void vgpu_log_init(struct ratelimit_state *log)
 static DEFINE_RATELIMIT_STATE(vgpu_log_of_all, 5 * HZ, 100);
 
 /**
- * vgpu_log_takes - whether the log takes a line of a slice
+ * vgpu_log_takes - check whether the log accepts a line of a slice
  * @device: the slice
  */
 bool vgpu_log_takes(struct vgpu_device *device)
@@ -51,11 +52,11 @@ bool vgpu_log_takes(struct vgpu_device *device)
 }
 
 /**
- * vgpu_refused - tell the log what of a slice's VMM was refused
+ * vgpu_refused - log a refused request of a slice's VMM
  * @device: the slice
- * @what: was asked for
+ * @what: the request
  * @field: at fault
- * @ret: why, a negative errno
+ * @ret: the reason, a negative errno
  *
  * Return: @ret.
  */
@@ -67,9 +68,9 @@ long vgpu_refused(struct vgpu_device *device, const char *what, const char *fiel
 }
 
 /**
- * vgpu_restoring_refused - tell the log why a slice is not restored
+ * vgpu_restoring_refused - log why a slice is not restored
  * @device: the slice
- * @fault: field of the stream, or what else
+ * @fault: field of the stream, or another reason
  */
 void vgpu_restoring_refused(struct vgpu_device *device, const char *fault)
 {
@@ -78,9 +79,9 @@ void vgpu_restoring_refused(struct vgpu_device *device, const char *fault)
 }
 
 /**
- * vgpu_device_note_error - say why a slice stopped
+ * vgpu_device_note_error - record why a slice stopped
  * @device: the slice, engine->lock held
- * @error: enum vgpu_error; the first one stays, and a slice that is revoked has none
+ * @error: enum vgpu_error; only the first one is kept, and none for a revoked slice
  * @index: number of the item at fault
  *
  * Return: true for the first one.
@@ -102,11 +103,11 @@ bool vgpu_device_note_error(struct vgpu_device *device, u32 error, u32 index)
 /**
  * vgpu_device_fault_of - put a slice into its sticky error state
  * @device: the slice
- * @ring: stop this ring; NULL when none is involved. One that was stopped is at fault no
- *	more: what its worker meets on its way out is nobody's error
- * @error: enum vgpu_error; the first one stays
+ * @ring: stop this ring; NULL when none is involved. A ring that is stopped already causes
+ *	no error: failures of its worker after that are expected
+ * @error: enum vgpu_error; only the first one is kept
  * @index: number of the item at fault
- * @field: what of it is at fault, for the log; NULL where @error says it all
+ * @field: field of the item that is at fault, for the log; NULL if @error is enough
  *
  * Any context that may sleep; does not wait.
  */
@@ -133,10 +134,10 @@ void vgpu_device_fault_of(struct vgpu_device *device, struct vgpu_ring *ring,
 }
 
 /**
- * vgpu_device_fault - the same for an error that says it all
+ * vgpu_device_fault - like vgpu_device_fault_of(), for an error without a field
  * @device: the slice
  * @ring: stop this ring; NULL when none is involved
- * @error: enum vgpu_error; the first one stays
+ * @error: enum vgpu_error; only the first one is kept
  * @index: number of the item at fault
  */
 void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The generic netlink family "vgpumgr": GPUs, tenants and slices, read by
- * anybody and set by CAP_NET_ADMIN. See uapi/vgpumgr.yaml.
+ * The generic netlink family "vgpumgr" of GPUs, tenants and slices. Anybody can read them;
+ * changes need CAP_NET_ADMIN. See uapi/vgpumgr.yaml.
  */
 #include <linux/atomic.h>
 #include <linux/module.h>
@@ -9,10 +9,10 @@
 
 #include "control/netlink.h"
 
-/* Counts objects that came or went; odd, because 0 means unknown in a dump. */
+/* Counts additions and removals of objects; odd, because 0 means unknown in a dump. */
 static atomic_t vgpu_objects_seq = ATOMIC_INIT(1);
 
-/* Not const: the policy takes a plain pointer before 6.8. */
+/* Not const, because the policy takes a plain pointer before 6.8. */
 static struct netlink_range_validation vgpu_weight_range = {
 	.min = VGPU_WEIGHT_MIN,
 	.max = VGPU_WEIGHT_MAX,
@@ -48,7 +48,7 @@ static struct netlink_range_validation vgpu_hold_us_range = {
 	.max = VGPU_HOLD_MAX_NS / NSEC_PER_USEC,
 };
 
-/* Numbers on the wire are the scheduler's. */
+/* The numbers on the wire are those of the scheduler. */
 static_assert((int)VGPUMGR_POLICY_BEST_EFFORT == VGPU_POLICY_BEST_EFFORT);
 static_assert((int)VGPUMGR_POLICY_EQUAL_SHARE == VGPU_POLICY_EQUAL_SHARE);
 static_assert((int)VGPUMGR_POLICY_FIXED_SHARE == VGPU_POLICY_FIXED_SHARE);
@@ -124,10 +124,10 @@ static const struct nla_policy vgpu_slice_set_policy[VGPUMGR_A_SLICE_BURST_US + 
 };
 
 /*
- * Reading and listening take no privilege, in the initial network namespace only: the agent,
- * which does both, has none. Names and counters are no secrets among the host's own processes,
- * as those of cgroups are none. What a name gives access to is protected by CAP_NET_ADMIN, by
- * permits, and by the modes of VFIO's devices and of /dev/vgpumgr-exec.
+ * Reading and listening need no privilege, but only work in the initial network namespace: the
+ * agent does both and has no privilege. Names and counters are not secret among the host's own
+ * processes, like those of cgroups. CAP_NET_ADMIN, permits, and the modes of VFIO's devices
+ * and of /dev/vgpumgr-exec protect the objects that a name refers to.
  */
 static const struct genl_ops vgpu_ops[] = {
 	{
@@ -214,9 +214,9 @@ struct genl_family vgpu_family = {
 };
 
 /**
- * vgpu_netlink_changed - a GPU, tenant or slice came or went
+ * vgpu_netlink_changed - record that a GPU, tenant or slice was added or removed
  *
- * A dump that began before is marked as interrupted.
+ * A dump that has already begun is marked as interrupted.
  */
 void vgpu_netlink_changed(void)
 {

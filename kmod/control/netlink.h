@@ -7,7 +7,7 @@
 #include "vgpu.h"
 #include "uapi/vgpumgr_netlink.h"
 
-/* Holds any reply; the longest is a tenant with every bucket of its histogram. */
+/* Fits any reply; the longest is a tenant with every bucket of its histogram. */
 #define VGPU_REPLY_BYTES	8192
 
 /* Index into vgpu_family.mcgrps. */
@@ -17,7 +17,7 @@
 
 /* netlink.c */
 extern struct genl_family vgpu_family;
-unsigned int vgpu_netlink_objects(void);	/* differs once objects came or went */
+unsigned int vgpu_netlink_objects(void);	/* changes when objects are added or removed */
 
 /* netlink_request.c */
 int vgpu_require(struct genl_info *info, int type);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Netlink dumps. They go through objects in an order that does not depend on
+ * Netlink dumps. They iterate over objects in an order that does not depend on
  * the lists (GPUs by name, tenants by id, slices by UUID) and remember the last
- * one written, so objects may come and go meanwhile.
+ * object written, so objects may be added and removed meanwhile.
  */
 #include <linux/string.h>
 #include <net/genetlink.h>
@@ -44,7 +44,7 @@ int vgpu_gpus_dump_start(struct netlink_callback *cb)
 	return 0;
 }
 
-/* With an optional filter by GPU. */
+/* Begin a dump, optionally of one GPU. */
 static int vgpu_dump_start(struct netlink_callback *cb, int type)
 {
 	struct nlattr *gpu = vgpu_dump_attrs(cb)[type];
@@ -67,7 +67,7 @@ int vgpu_slices_dump_start(struct netlink_callback *cb)
 	return vgpu_dump_start(cb, VGPUMGR_A_SLICE_GPU);
 }
 
-/* The GPU to go on with, locked and with a reference; NULL at the end. */
+/* The GPU to continue with, locked and with a reference; NULL at the end. */
 static struct vgpu_parent *vgpu_cursor_parent(struct vgpu_cursor *cursor)
 {
 	struct vgpu_parent *next = vgpu_parent_next(cursor->gpu, !cursor->gpu_done);
@@ -181,9 +181,12 @@ static int vgpu_dump(struct sk_buff *skb, struct netlink_callback *cb,
 		cursor->gpu_done = !ret;
 		vgpu_parent_unlock(parent);
 	}
-	/* Nobody held all locks at once: the next message, or the last, tells what changed. */
+	/*
+	 * No step holds all locks at once: this number reveals changes in the
+	 * next or last message.
+	 */
 	cb->seq = vgpu_netlink_objects();
-	/* Not when the dump starts: Linux 6.1 has no place for the message there. */
+	/* Not at the start of the dump, because Linux 6.1 cannot return a message there. */
 	if (cursor->only && !cursor->begun) {
 		NL_SET_ERR_MSG(cb->extack, "gpu: there is no such GPU");
 		return -ENODEV;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The multicast group "events" of the netlink family: numbers and sends what is
- * queued. See events.h.
+ * The multicast group "events" of the netlink family: numbers and sends queued events. See
+ * events.h.
  *
- * One ordered work queue serves all engines, so that numbers go out in order. A
- * number is taken where a message is sent: who reads the present one and then
- * looks at an object has seen the effect of every event up to it.
+ * One ordered work queue serves all engines, so numbers are sent in order. A message gets
+ * its number when it is sent. So a reader that reads the present number and then looks at an
+ * object sees the effect of every event up to that number.
  */
 #include <linux/ktime.h>
 #include <linux/slab.h>
@@ -26,7 +26,7 @@ bool vgpu_events_wanted(void)
 /**
  * vgpu_events_sequence - number of the last event that was sent or lost
  *
- * Return: counts from the loading of the module.
+ * Return: a count that starts when the module is loaded.
  */
 u64 vgpu_events_sequence(void)
 {
@@ -73,8 +73,8 @@ static int vgpu_event_put(struct sk_buff *skb, const char *gpu, u64 seq,
 }
 
 /*
- * Work queue only. @lost: so many numbers before its own are nobody's, for who does not
- * know of VGPUMGR_CMD_LOST_NTF. False when there is no memory, and then no number is used.
+ * Work queue only. Skips @lost numbers, so that listeners that do not know
+ * VGPUMGR_CMD_LOST_NTF see the gap. Returns false without memory, and then uses no number.
  */
 static bool vgpu_event_send(struct vgpu_engine *engine, const struct vgpu_event *event,
 			    u32 lost)
@@ -92,7 +92,7 @@ static bool vgpu_event_send(struct vgpu_engine *engine, const struct vgpu_event 
 		return true;
 	}
 	genlmsg_end(skb, header);
-	/* Who has no room for it gets ENOBUFS; that nobody listens is no error. */
+	/* A listener without room gets ENOBUFS. No listener is not an error. */
 	genlmsg_multicast(&vgpu_family, skb, 0, VGPU_GROUP_EVENTS, GFP_KERNEL);
 	return true;
 }
@@ -120,7 +120,7 @@ static bool vgpu_events_take(struct vgpu_engine *engine, struct vgpu_event *even
 	return taken;
 }
 
-/* Have vgpu_events_look() called at @at_ns, or earlier. */
+/* Call vgpu_events_look() at @at_ns or earlier. */
 void vgpu_events_look_at(struct vgpu_engine *engine, u64 at_ns)
 {
 	u64 now_ns = ktime_get_ns();
@@ -156,7 +156,7 @@ static void vgpu_events_send(struct work_struct *work)
 	vgpu_events_drain(container_of(work, struct vgpu_engine, events.send));
 }
 
-/* A place for one more event, all zero; NULL if there is none. */
+/* Reserve a zeroed entry for one more event; NULL if the queue is full. */
 struct vgpu_event *vgpu_event_add(struct vgpu_engine *engine, u8 command)
 {
 	struct vgpu_events *events = &engine->events;
@@ -196,8 +196,8 @@ static void vgpu_event_name_opener(struct vgpu_event *event, const struct vgpu_d
 }
 
 /*
- * Queue an event about @device, else about @tenant, else about the GPU alone. Who is
- * removed has nothing to tell afterwards.
+ * Queue an event about @device, else about @tenant, else about the GPU only. The collected
+ * events of a removed object go first, because nothing may follow its removal.
  */
 static void vgpu_event_queue(struct vgpu_engine *engine, u8 command,
 			     struct vgpu_tenant *tenant, struct vgpu_device *device)
@@ -225,7 +225,7 @@ static void vgpu_event_queue(struct vgpu_engine *engine, u8 command,
 }
 
 /**
- * vgpu_event_gpu - a GPU came or went
+ * vgpu_event_gpu - report that a GPU was added or removed
  * @parent: the GPU, its engine started
  * @command: VGPUMGR_CMD_CREATED_NTF or VGPUMGR_CMD_REMOVED_NTF
  */
@@ -235,7 +235,7 @@ void vgpu_event_gpu(struct vgpu_parent *parent, u8 command)
 }
 
 /**
- * vgpu_event_tenant - a tenant came or went
+ * vgpu_event_tenant - report that a tenant was added or removed
  * @tenant: parent->lock held
  * @command: VGPUMGR_CMD_CREATED_NTF or VGPUMGR_CMD_REMOVED_NTF
  */
@@ -246,7 +246,7 @@ void vgpu_event_tenant(struct vgpu_tenant *tenant, u8 command)
 }
 
 /**
- * vgpu_event_slice - a slice came, went or was taken from who had it open
+ * vgpu_event_slice - report that a slice was created, removed or revoked
  * @device: parent->lock held
  * @command: VGPUMGR_CMD_CREATED_NTF, _REMOVED_NTF or _REVOKED_NTF
  */
@@ -257,7 +257,7 @@ void vgpu_event_slice(struct vgpu_device *device, u8 command)
 }
 
 /**
- * vgpu_event_opened - remember who opens a slice, for the day it is revoked
+ * vgpu_event_opened - remember the process that opens a slice, to report it on revocation
  * @device: parent->lock held
  */
 void vgpu_event_opened(struct vgpu_device *device)
@@ -296,7 +296,7 @@ int vgpu_events_start(struct vgpu_engine *engine)
 }
 
 /**
- * vgpu_events_stop - send what is queued and end
+ * vgpu_events_stop - send the queue and stop
  * @engine: without devices and tenants, its thread ended
  */
 void vgpu_events_stop(struct vgpu_engine *engine)

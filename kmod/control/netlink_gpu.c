@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Netlink requests that change how a GPU is shared, or that it is. */
+/* Netlink requests that change how a GPU is shared, or that adopt or release it. */
 #include <net/genetlink.h>
 
 #include "control/adopt.h"
@@ -56,7 +56,7 @@ int vgpu_gpu_set(struct sk_buff *request, struct genl_info *info)
 	void *header;
 	int ret;
 
-	/* Before the change, which a reply without memory must not follow. */
+	/* Allocated before the change, because a change must not be followed by -ENOMEM. */
 	skb = vgpu_reply_new(info, VGPUMGR_CMD_GPU_SET, &header);
 	if (!skb)
 		return -ENOMEM;

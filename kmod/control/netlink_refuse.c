@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the scheduler refuses, in words: the extended ACK names the attribute at
- * fault and says why. Values outside the range of an attribute do not come this
- * far, see the tables in netlink.c.
+ * Explains what the scheduler refuses: the extended ACK names the attribute at
+ * fault and gives the reason. Values outside the range of an attribute are
+ * refused earlier, see the tables in netlink.c.
  */
 #include <net/genetlink.h>
 
 #include "control/netlink.h"
 
-/* Point at the attribute at fault, or at the one that should have been there. */
+/* Point at the attribute at fault, or report it as missing. */
 static void vgpu_blame(struct genl_info *info, u8 type)
 {
 	if (info->attrs[type])
@@ -24,9 +24,9 @@ static void vgpu_refuse_unknown(struct genl_info *info, enum vgpu_sched_field fa
 }
 
 /**
- * vgpu_refuse_adoption - say why a function was not adopted
+ * vgpu_refuse_adoption - report why a function was not adopted
  * @info: the request
- * @ret: what vgpu_adopt() returned
+ * @ret: return value of vgpu_adopt()
  */
 void vgpu_refuse_adoption(struct genl_info *info, int ret)
 {
@@ -59,10 +59,10 @@ void vgpu_refuse_adoption(struct genl_info *info, int ret)
 }
 
 /**
- * vgpu_refuse_gpu - say why a change of a GPU was refused
+ * vgpu_refuse_gpu - report why a change of a GPU was refused
  * @info: the request
  * @fault: the parameter
- * @in_use: it is legal, but tenants rely on the present one
+ * @in_use: the value is legal, but tenants rely on the present one
  */
 void vgpu_refuse_gpu(struct genl_info *info, enum vgpu_sched_field fault, bool in_use)
 {
@@ -113,11 +113,12 @@ static void vgpu_refuse_cap(struct genl_info *info, const struct vgpu_parent *pa
 }
 
 /**
- * vgpu_refuse_tenant - say why the parameters of a tenant were refused
+ * vgpu_refuse_tenant - report why the parameters of a tenant were refused
  * @info: the request
  * @fault: the parameter
- * @parent: where
- * @params: what was asked for, with what the request left out
+ * @parent: the GPU
+ * @params: the requested parameters, completed with those that the request
+ *	omits
  */
 void vgpu_refuse_tenant(struct genl_info *info, enum vgpu_sched_field fault,
 			const struct vgpu_parent *parent, const struct vgpu_group_params *params)
@@ -197,11 +198,12 @@ void vgpu_refuse_tenant(struct genl_info *info, enum vgpu_sched_field fault,
 }
 
 /**
- * vgpu_refuse_slice - say why the parameters of a slice were refused
+ * vgpu_refuse_slice - report why the parameters of a slice were refused
  * @info: the request
  * @fault: the parameter
- * @parent: where
- * @params: what was asked for, with what the request left out
+ * @parent: the GPU
+ * @params: the requested parameters, completed with those that the request
+ *	omits
  */
 void vgpu_refuse_slice(struct genl_info *info, enum vgpu_sched_field fault,
 		       const struct vgpu_parent *parent, const struct vgpu_slice_params *params)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * GPUs, tenants and slices as netlink attributes. Counters are copied under
- * engine->lock, all of one object at one moment, and written out without it.
+ * GPUs, tenants and slices as netlink attributes. The counters of one object
+ * are copied together under engine->lock, and written out without it.
  *
  * Every function expects parent->lock and returns 0 or -EMSGSIZE.
  */
@@ -22,7 +22,7 @@ static int vgpu_put_flag(struct sk_buff *skb, int type, bool value)
 }
 
 /**
- * vgpu_put_gpu - all attributes of a GPU
+ * vgpu_put_gpu - add all attributes of a GPU
  * @skb: reply
  * @parent: the GPU
  */
@@ -137,7 +137,7 @@ static int vgpu_put_tenant_params(struct sk_buff *skb, const struct vgpu_tenant 
 	return 0;
 }
 
-/* What became of a tenant's reservation, its holds and its ghosts. */
+/* Counters of a tenant's reservation, holds and ghosts. */
 static int vgpu_put_tenant_band(struct sk_buff *skb, const struct vgpu_group_stats *stats)
 {
 	if (nla_put_u64_64bit(skb, VGPUMGR_A_TENANT_LATENCY_NS, stats->latency_ns,
@@ -159,9 +159,9 @@ static int vgpu_put_tenant_band(struct sk_buff *skb, const struct vgpu_group_sta
 }
 
 /**
- * vgpu_put_tenant - all attributes of a tenant
+ * vgpu_put_tenant - add all attributes of a tenant
  * @skb: reply
- * @tenant: the tenant; one that is not configured has names and slices only
+ * @tenant: the tenant; one that is not configured only has names and slices
  */
 int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant)
 {
@@ -184,7 +184,7 @@ int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant)
 		return 0;
 
 	spin_lock_irq(&engine->lock);
-	/* First: asking for the lag charges the time until now. */
+	/* The lag first, because reading it charges the time until now. */
 	now_ns = vgpu_engine_advance(engine, ktime_get_ns());
 	lag_ns = vgpu_group_lag_ns(&engine->sched, &tenant->group, now_ns);
 	vgpu_engine_settle(engine, &tenant->group, now_ns);
@@ -230,7 +230,7 @@ static int vgpu_put_slice_params(struct sk_buff *skb, const struct vgpu_device *
 }
 
 /**
- * vgpu_put_slice - all attributes of a slice
+ * vgpu_put_slice - add all attributes of a slice
  * @skb: reply
  * @device: the slice
  */

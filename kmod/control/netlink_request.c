@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Netlink requests about one object. A request is checked completely before
- * anything changes; whatever is refused names the attribute at fault.
+ * anything changes. A refusal names the attribute at fault.
  */
 #include <linux/string.h>
 #include <net/genetlink.h>
@@ -16,7 +16,7 @@ int vgpu_require(struct genl_info *info, int type)
 	return -EINVAL;
 }
 
-/* A GPU by the attribute @type, locked and with a reference. */
+/* Find a GPU by the attribute @type; it is locked and has a reference. */
 struct vgpu_parent *vgpu_parent_lock(struct genl_info *info, int type)
 {
 	struct vgpu_parent *parent;
@@ -36,7 +36,7 @@ struct vgpu_parent *vgpu_parent_lock(struct genl_info *info, int type)
 	return parent;
 }
 
-/* A tenant by name, its GPU locked and with a reference. */
+/* Find a tenant by name; its GPU is locked and has a reference. */
 static struct vgpu_tenant *vgpu_tenant_lock(struct genl_info *info)
 {
 	struct vgpu_parent *parent;
@@ -58,7 +58,7 @@ static struct vgpu_tenant *vgpu_tenant_lock(struct genl_info *info)
 	return tenant;
 }
 
-/* A slice by UUID, its GPU locked and with a reference. */
+/* Find a slice by UUID; its GPU is locked and has a reference. */
 static struct vgpu_device *vgpu_slice_lock(struct genl_info *info)
 {
 	struct vgpu_device *device;
@@ -180,7 +180,7 @@ static int vgpu_tenant_check_generation(struct genl_info *info,
 	return -ESTALE;
 }
 
-/* What a request says of a tenant's parameters; what it leaves out stays. */
+/* Apply a request to a tenant's parameters. Attributes that are missing change nothing. */
 static void vgpu_tenant_collect(struct genl_info *info, struct vgpu_group_params *params)
 {
 	struct nlattr **attrs = info->attrs;
@@ -254,7 +254,7 @@ int vgpu_tenant_set(struct sk_buff *request, struct genl_info *info)
 	ret = vgpu_require(info, VGPUMGR_A_TENANT_TENANT);
 	if (ret)
 		return ret;
-	/* Before the change, which a reply without memory must not follow. */
+	/* Allocated before the change, because a change must not be followed by -ENOMEM. */
 	skb = vgpu_reply_new(info, VGPUMGR_CMD_TENANT_SET, &header);
 	if (!skb)
 		return -ENOMEM;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Numbers that are given once: ids of tenants, generations of tenants and GPUs. They grow,
- * and begin with the time at which the module is loaded, in ns: what an earlier load gave
- * is less, unless the clock was set back.
+ * Numbers that are used only once: ids of tenants, generations of tenants and GPUs. They
+ * grow, starting with the time at which the module was loaded, in ns. So numbers of an
+ * earlier load are smaller, unless the clock was set back.
  */
 #include <linux/atomic.h>
 #include <linux/ktime.h>
@@ -21,9 +21,9 @@ void __init vgpu_numbers_init(void)
 }
 
 /**
- * vgpu_id_next - an id that no tenant had
+ * vgpu_id_next - get an id that no tenant has had
  *
- * Return: more than 0 and than all before.
+ * Return: larger than 0 and than all ids before.
  */
 u64 vgpu_id_next(void)
 {
@@ -31,9 +31,9 @@ u64 vgpu_id_next(void)
 }
 
 /**
- * vgpu_generation_next - a generation that no tenant and no GPU had
+ * vgpu_generation_next - get a generation that no tenant and no GPU has had
  *
- * Return: more than 0 and than all before.
+ * Return: larger than 0 and than all generations before.
  */
 u64 vgpu_generation_next(void)
 {

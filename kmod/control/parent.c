@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * An accelerator: its memory classes as mdev types, its engine and the attributes of
- * both. It is a PCI function that was given to this driver by name (driver_override),
- * or one that its vendor's driver keeps (adopt.c).
+ * An accelerator: its memory classes as mdev types, its engine and the attributes of both.
+ * It is a PCI function that was bound to this driver by name (driver_override), or one that
+ * stays bound to its vendor's driver (adopt.c).
  */
 #include <linux/module.h>
 #include <linux/pci.h>
@@ -42,10 +42,10 @@ static ssize_t attach_show(struct device *dev, struct device_attribute *attr, ch
 }
 
 /**
- * vgpu_attr_refused - tell the log that a write to an attribute changed nothing
+ * vgpu_attr_refused - log that a write to an attribute changed nothing
  * @dev: the accelerator or slice
- * @attribute: what was written
- * @ret: why not, a negative errno
+ * @attribute: the one written
+ * @ret: the reason, a negative errno
  *
  * Return: @ret.
  */
@@ -56,11 +56,11 @@ int vgpu_attr_refused(struct device *dev, const char *attribute, int ret)
 }
 
 /**
- * vgpu_attr_refused_for - the same for an attribute that takes several things at once
+ * vgpu_attr_refused_for - like vgpu_attr_refused(), for an attribute with several fields
  * @dev: the accelerator or slice
- * @attribute: what was written
- * @field: which of them is at fault, maybe in the writer's own words
- * @ret: why, a negative errno
+ * @attribute: the one written
+ * @field: the field at fault, possibly as the writer spelled it
+ * @ret: the reason, a negative errno
  *
  * Return: @ret.
  */
@@ -188,7 +188,10 @@ static ssize_t features_show(struct device *dev, struct device_attribute *attr, 
 }
 static DEVICE_ATTR_RO(features);
 
-/* Reading it from the function takes CAP_SYS_ADMIN. All ones: the function does not answer. */
+/*
+ * Reading it from the function takes CAP_SYS_ADMIN. All ones mean that the function does not
+ * answer.
+ */
 static ssize_t serial_show(struct device *dev, struct device_attribute *attr, char *text)
 {
 	u64 serial = pci_get_dsn(to_pci_dev(dev));
@@ -246,7 +249,7 @@ static void vgpu_parent_init_types(struct vgpu_parent *parent)
  * @pdev: the function, bound to a driver and its device lock held
  * @ops: the engine; it drives @pdev
  *
- * Return: the accelerator, which nobody sees yet; or an ERR_PTR, and nothing is left behind.
+ * Return: the accelerator, not visible yet; or an ERR_PTR, with nothing left behind.
  */
 struct vgpu_parent *vgpu_parent_create(struct pci_dev *pdev, const struct vgpu_engine_ops *ops)
 {
@@ -269,18 +272,18 @@ struct vgpu_parent *vgpu_parent_create(struct pci_dev *pdev, const struct vgpu_e
 	ret = vgpu_engine_start(&parent->engine, ops, pdev, parent->name);
 	if (!ret)
 		return parent;
-	/* Nobody has seen it, so that it need not be kept. */
+	/* Nobody has seen it, so it can be freed at once. */
 	mutex_destroy(&parent->lock);
 	kfree(parent);
 	return ERR_PTR(ret);
 }
 
 /**
- * vgpu_parent_revoke - take all slices of an accelerator away, and let none be made
+ * vgpu_parent_revoke - revoke all slices of an accelerator, and refuse new ones
  * @parent: parent->lock held
  *
- * Waits for nobody. The mdev core removes one slice after the other: all are revoked
- * first, so that none works on while the VM of another is slow.
+ * Does not wait. The mdev core removes one slice after the other. All are revoked first, so
+ * that none continues to work while the VM of another is slow.
  */
 void vgpu_parent_revoke(struct vgpu_parent *parent)
 {
@@ -292,7 +295,9 @@ void vgpu_parent_revoke(struct vgpu_parent *parent)
 		vgpu_device_revoke(device);
 }
 
-/* @tell: first, for what comes in its place is told of afterwards. */
+/*
+ * @tell: report the removal, before its name can be used again.
+ */
 static void vgpu_parent_forget(struct vgpu_parent *parent, bool tell)
 {
 	mutex_lock(&parent->lock);
@@ -308,7 +313,8 @@ static void vgpu_parent_forget(struct vgpu_parent *parent, bool tell)
 
 /*
  * The driver core adds and removes the attributes of a function that is bound to this
- * driver. What is adopted is in the list first, for its attributes to be found.
+ * driver. An adopted accelerator is added to the list before its attributes, because they
+ * look it up.
  */
 static int vgpu_parent_add_attrs(struct vgpu_parent *parent)
 {
@@ -323,10 +329,10 @@ static void vgpu_parent_remove_attrs(struct vgpu_parent *parent)
 }
 
 /**
- * vgpu_parent_register - let slices of an accelerator be made
+ * vgpu_parent_register - make an accelerator available for slices
  * @parent: from vgpu_parent_create(), the device lock of its function still held
  *
- * Return: 0, or a negative errno: then nobody sees it any more.
+ * Return: 0, or a negative errno with the accelerator no longer visible.
  */
 int vgpu_parent_register(struct vgpu_parent *parent)
 {
@@ -351,7 +357,7 @@ int vgpu_parent_register(struct vgpu_parent *parent)
 attrs:
 	vgpu_parent_remove_attrs(parent);
 forget:
-	/* Somebody may have found it in the list, and configured a tenant. */
+	/* Another process may have found it in the list and configured a tenant. */
 	mutex_lock(&parent->lock);
 	vgpu_parent_revoke(parent);
 	mutex_unlock(&parent->lock);
@@ -360,7 +366,7 @@ forget:
 }
 
 /**
- * vgpu_parent_unregister - the reverse; waits until every VM has let go of its slice
+ * vgpu_parent_unregister - the reverse; waits until every VM has closed its slice
  * @parent: revoked
  */
 void vgpu_parent_unregister(struct vgpu_parent *parent)
@@ -372,7 +378,7 @@ void vgpu_parent_unregister(struct vgpu_parent *parent)
 
 /**
  * vgpu_parent_destroy - stop the engine
- * @parent: not registered; the caller's reference is given up
+ * @parent: not registered; the caller's reference is released
  */
 void vgpu_parent_destroy(struct vgpu_parent *parent)
 {
@@ -391,7 +397,7 @@ static int vgpu_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 			ops->name);
 		return -EOPNOTSUPP;
 	}
-	/* What was adopted once is never freed as long as this module is there. */
+	/* A parent that was adopted is only freed when the module is unloaded. */
 	before = vgpu_parent_of(&pdev->dev);
 	if (before && !wait_for_completion_timeout(&before->left, HZ)) {
 		pci_err(pdev, "slices of the time when it was adopted are still open\n");
@@ -418,7 +424,7 @@ static void vgpu_pci_remove(struct pci_dev *pdev)
 	vgpu_parent_destroy(parent);
 }
 
-/* No ids: a function is ours only when driver_override says so. */
+/* No ids: this driver binds a function only if driver_override names it. */
 static const struct pci_device_id vgpu_pci_ids[] = {
 	{ }
 };

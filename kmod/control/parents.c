@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * All accelerators: which there are, finding one or a slice of one, and how long each stays.
+ * The list of accelerators, look-up of accelerators and slices, and the lifetime of
+ * accelerators.
  */
 #include <linux/slab.h>
 
 #include "vgpu.h"
 
-/* Protects the list below; nobody who holds it waits for an accelerator. */
+/* Protects the list below. A holder of this lock never waits for an accelerator. */
 DEFINE_MUTEX(vgpu_parents_lock);
 LIST_HEAD(vgpu_parents);
 
@@ -22,13 +23,13 @@ struct vgpu_parent *vgpu_parent_find(const char *name)
 }
 
 /**
- * vgpu_parent_of - the accelerator that a device is
- * @dev: a PCI function; its device lock is held, or one of the attributes in its directory
- *	``vgpu`` is at work: they are gone before the accelerator is
+ * vgpu_parent_of - find the accelerator of a device
+ * @dev: a PCI function. Either its device lock is held, or one of the attributes in its
+ *	directory ``vgpu`` is in use: they are removed before the accelerator is
  *
- * Its driver's data is not ours where its driver is not.
+ * The driver data cannot be used for this, because an adopted function has another driver.
  *
- * Return: the accelerator, or NULL if it is none.
+ * Return: the accelerator, or NULL if the device is none.
  */
 struct vgpu_parent *vgpu_parent_of(const struct device *dev)
 {
@@ -41,13 +42,13 @@ struct vgpu_parent *vgpu_parent_of(const struct device *dev)
 }
 
 /**
- * vgpu_parent_next - go through all accelerators without keeping any from coming or going
+ * vgpu_parent_next - iterate over all accelerators without blocking additions or removals
  * @name: of the last one, or an empty string
- * @inclusive: the one of this name is not done yet
+ * @inclusive: the one of this name is still to be visited
  *
- * Whoever waits for parent->lock may wait for long, and must not hold up the list.
+ * A caller that waits for parent->lock may wait for long, and must not block the list.
  *
- * Return: the one whose name follows, with a reference, or NULL.
+ * Return: the accelerator with the next name, with a reference, or NULL.
  */
 struct vgpu_parent *vgpu_parent_next(const char *name, bool inclusive)
 {
@@ -70,9 +71,10 @@ struct vgpu_parent *vgpu_parent_next(const char *name, bool inclusive)
 }
 
 /*
- * The mdev core may look at a device's type after the device has been released,
- * and gives no hook to know when: parents stay until the module goes. Each time that
- * root unbinds or releases an accelerator costs the size of one, and nobody else can cause that.
+ * The mdev core may use a device's type after the device has been released, and has no hook
+ * that reports the last use. So parents stay until the module is unloaded. Each time that root
+ * unbinds or releases an accelerator costs the memory of one parent; nobody else can cause
+ * that.
  */
 static LLIST_HEAD(vgpu_parents_gone);
 
@@ -84,7 +86,7 @@ static void vgpu_parent_release(struct kref *refs)
 }
 
 /**
- * vgpu_parents_free - free what was shared; no device is left
+ * vgpu_parents_free - free all parents; no device is left
  */
 void vgpu_parents_free(void)
 {
@@ -112,7 +114,7 @@ static struct vgpu_device *vgpu_device_find(struct vgpu_parent *parent, const gu
 }
 
 /**
- * vgpu_device_lock - find a slice and keep it from going
+ * vgpu_device_lock - find a slice and prevent its removal
  * @uuid: its name
  *
  * Return: the slice, its parent locked and with a reference (vgpu_parent_unlock()), or

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How an accelerator is shared as a whole: its policy, the places it sells, how
- * much of it may be reserved, and the longest piece that is not interrupted. All
- * of them change here, whoever asks: netlink (gpu-set) or the attributes below.
+ * How an accelerator is shared as a whole: its policy, the places it sells, the
+ * part that may be reserved, and the longest piece that is not interrupted. Netlink
+ * (gpu-set) and the attributes below both make their changes here.
  */
 #include <linux/device.h>
 #include <linux/string.h>
@@ -18,8 +18,8 @@ static const char * const vgpu_policy_names[] = {
 };
 
 /**
- * vgpu_policy_choose - begin with what is usual under another policy
- * @params: changed, unless @policy is theirs already
+ * vgpu_policy_choose - set the defaults of another policy
+ * @params: changed, unless they already have @policy
  * @policy: any value
  */
 void vgpu_policy_choose(struct vgpu_sched_params *params, enum vgpu_policy policy)
@@ -38,8 +38,8 @@ void vgpu_policy_choose(struct vgpu_sched_params *params, enum vgpu_policy polic
  * @params: all of them
  * @fault: out, with -ERANGE and -EBUSY: the parameter the scheduler refused
  *
- * Return: 0; -ERANGE for a value that is not legal; -EBUSY for one that would break
- * what tenants have.
+ * Return: 0; -ERANGE for an illegal value; -EBUSY for a value that would break
+ * promises to tenants.
  */
 int vgpu_parent_configure(struct vgpu_parent *parent, const struct vgpu_sched_params *params,
 			  enum vgpu_sched_field *fault)
@@ -85,7 +85,7 @@ static ssize_t policy_show(struct device *dev, struct device_attribute *attr, ch
 			  vgpu_policy_names[vgpu_engine_params(&parent->engine).policy]);
 }
 
-/* "fixed_share" or "fixed_share places=8"; @field is the one at fault. */
+/* Parse "fixed_share" or "fixed_share places=8"; @field is the field at fault. */
 static int vgpu_policy_parse(char *text, struct vgpu_sched_params *params, const char **field)
 {
 	char *word = strsep(&text, " ");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What engine/ reports upwards, and which function is called for it. */
+/* The functions that engine/ calls in higher layers. */
 #include "engine/engine.h"
 
 const struct vgpu_reports vgpu_reports = {

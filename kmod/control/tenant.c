@@ -2,11 +2,11 @@
 /*
  * Tenant groups of an accelerator, and which slice belongs to which.
  *
- * A tenant exists while it is configured or while a device names it. Only a
- * configured one is in the scheduler; its devices' slices enter and leave the
- * scheduler with it, so that a device without a configured tenant runs nothing.
+ * A tenant exists while it is configured or while a device names it. Only a configured
+ * tenant is in the scheduler. Its devices' slices enter and leave the scheduler with it,
+ * so a device without a configured tenant executes nothing.
  *
- * Every function expects parent->lock. What fails has changed nothing.
+ * Every function expects parent->lock. A call that fails changes nothing.
  */
 #include <linux/ctype.h>
 #include <linux/ktime.h>
@@ -31,7 +31,7 @@ static bool vgpu_tenant_name_valid(const char *name)
 }
 
 /**
- * vgpu_tenant_find - a tenant by name
+ * vgpu_tenant_find - find a tenant by name
  * @parent: where
  * @name: any string
  *
@@ -48,7 +48,10 @@ struct vgpu_tenant *vgpu_tenant_find(struct vgpu_parent *parent, const char *nam
 	return NULL;
 }
 
-/* One that nobody knows of yet; see vgpu_tenant_publish() and vgpu_tenant_discard(). */
+/*
+ * Create a tenant that is not visible yet; see vgpu_tenant_publish() and
+ * vgpu_tenant_discard().
+ */
 static struct vgpu_tenant *vgpu_tenant_create(struct vgpu_parent *parent,
 					      const char *name)
 {
@@ -64,7 +67,7 @@ static struct vgpu_tenant *vgpu_tenant_create(struct vgpu_parent *parent,
 	return tenant;
 }
 
-/* What it was created for is granted. */
+/* The request succeeded: make a new tenant visible. */
 static void vgpu_tenant_publish(struct vgpu_tenant *tenant)
 {
 	if (!list_empty(&tenant->node))
@@ -75,7 +78,7 @@ static void vgpu_tenant_publish(struct vgpu_tenant *tenant)
 	vgpu_event_tenant(tenant, VGPUMGR_CMD_CREATED_NTF);
 }
 
-/* Or it is refused. */
+/* The request failed: free a new tenant. */
 static void vgpu_tenant_discard(struct vgpu_tenant *tenant)
 {
 	if (list_empty(&tenant->node))
@@ -100,7 +103,7 @@ static void vgpu_tenant_free(struct vgpu_tenant *tenant)
 	kfree(tenant);
 }
 
-/* The last device may have been the only reason for an unconfigured tenant. */
+/* Free an unconfigured tenant with its last device. */
 static void vgpu_tenant_forget_device(struct vgpu_tenant *tenant)
 {
 	tenant->devices--;
@@ -108,7 +111,7 @@ static void vgpu_tenant_forget_device(struct vgpu_tenant *tenant)
 		vgpu_tenant_free(tenant);
 }
 
-/* engine->lock held; the tenant is configured and the parameters are good. */
+/* engine->lock held; the tenant is configured and the parameters are valid. */
 static void vgpu_device_schedule(struct vgpu_device *device, u64 now_ns)
 {
 	struct vgpu_engine *engine = &device->parent->engine;
@@ -127,14 +130,17 @@ static void vgpu_device_schedule(struct vgpu_device *device, u64 now_ns)
 	}
 }
 
-/* The group goes on counting what the slice was; whoever has it next has used nothing. */
+/*
+ * The group keeps the counters of the slice. The slice's own counters restart for its
+ * next tenant.
+ */
 static void vgpu_device_leave_group(struct vgpu_device *device, u64 now_ns)
 {
 	vgpu_device_unschedule(device, now_ns);
 	device->slice.stats = (struct vgpu_slice_stats){};
 }
 
-/* How many more slices the policy lets into the scheduler. engine->lock held. */
+/* How many more slices the policy allows in the scheduler. engine->lock held. */
 static u32 vgpu_places_left(const struct vgpu_parent *parent)
 {
 	const struct vgpu_device *device;
@@ -148,7 +154,10 @@ static u32 vgpu_places_left(const struct vgpu_parent *parent)
 	return left;
 }
 
-/* Does @device enter the scheduler with @tenant? One that is being removed does not. */
+/*
+ * Does @device enter the scheduler with @tenant? A device that is being removed does
+ * not.
+ */
 static bool vgpu_device_waits(const struct vgpu_device *device, const struct vgpu_tenant *tenant)
 {
 	return device->tenant == tenant && !device->revoked;
@@ -170,7 +179,7 @@ static enum vgpu_sched_field vgpu_tenant_check_slices(const struct vgpu_tenant *
 	}
 	if (waiting > vgpu_places_left(parent))
 		return VGPU_FIELD_PLACES;
-	/* A cap from the time of another policy. */
+	/* The slice has a cap that was set under another policy. */
 	return fault ? VGPU_FIELD_SLICES : VGPU_FIELD_NONE;
 }
 
@@ -196,7 +205,7 @@ vgpu_tenant_schedule(struct vgpu_tenant *tenant, const struct vgpu_group_params 
 				if (vgpu_device_waits(device, tenant))
 					vgpu_device_schedule(device, now_ns);
 	}
-	/* What the engine sleeps for, a throttle or a hold, may be over. */
+	/* The throttle or hold that the engine sleeps for may be over. */
 	if (!fault)
 		vgpu_engine_kick(engine);
 	spin_unlock_irq(&engine->lock);
@@ -241,7 +250,7 @@ int vgpu_tenant_configure(struct vgpu_parent *parent, const char *name,
 }
 
 /**
- * vgpu_tenant_unconfigure - forget a tenant
+ * vgpu_tenant_unconfigure - remove a tenant
  * @tenant: freed on success
  *
  * Return: 0, or -EBUSY while devices name it.
@@ -286,7 +295,7 @@ int vgpu_device_set_params(struct vgpu_device *device,
 	return 0;
 }
 
-/* Is there a place for @device under the policy, if it comes to @tenant? */
+/* Does the policy have a place for @device, if it joins @tenant? */
 static bool vgpu_device_has_place(struct vgpu_device *device, const struct vgpu_tenant *tenant)
 {
 	struct vgpu_engine *engine = &device->parent->engine;
@@ -301,15 +310,15 @@ static bool vgpu_device_has_place(struct vgpu_device *device, const struct vgpu_
 /**
  * vgpu_device_assign - make a slice part of a tenant's group
  * @device: the slice
- * @name: of the tenant; it may be configured later, until then the slice is inert
+ * @name: of the tenant; until it is configured, the slice is inert
  * @params: weight and cap inside the group
  * @fault: out, with -ERANGE and -ENOSPC: the parameter the scheduler refused
  *
- * Naming the present tenant changes the parameters only.
+ * Naming the present tenant only changes the parameters.
  *
- * Return: 0; -EINVAL for the name, -EBUSY when another tenant's device is open, -ENOENT
- * when it is being removed, -ERANGE for a parameter, -ENOSPC if the policy has no place
- * for it, -ENOMEM.
+ * Return: 0; -EINVAL for the name; -EBUSY if another tenant's device is open; -ENOENT if
+ * the device is being removed; -ERANGE for a parameter; -ENOSPC if the policy has no
+ * place for the device; -ENOMEM.
  */
 int vgpu_device_assign(struct vgpu_device *device, const char *name,
 		       const struct vgpu_slice_params *params,
@@ -350,7 +359,7 @@ int vgpu_device_assign(struct vgpu_device *device, const char *name,
 	spin_lock_irq(&engine->lock);
 	now_ns = ktime_get_ns();
 	vgpu_device_leave_group(device, now_ns);
-	/* The slice is not open: there is no guest to be told. */
+	/* The slice is not open, so there is no guest to interrupt. */
 	if (before)
 		vgpu_binding_end(device);
 	device->tenant = tenant;
@@ -366,7 +375,7 @@ int vgpu_device_assign(struct vgpu_device *device, const char *name,
  * vgpu_device_unassign - take a slice out of its tenant's group, if it has one
  * @device: the slice; inert afterwards
  *
- * Who does this for an operator checks first that the device is not open.
+ * On behalf of an operator, the caller first checks that the device is not open.
  */
 void vgpu_device_unassign(struct vgpu_device *device)
 {
@@ -385,7 +394,7 @@ void vgpu_device_unassign(struct vgpu_device *device)
 }
 
 /**
- * vgpu_tenants_free - forget all tenants of an accelerator without devices
+ * vgpu_tenants_free - free all tenants of an accelerator, which have no devices
  * @parent: the accelerator
  */
 void vgpu_tenants_free(struct vgpu_parent *parent)
