@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What differs between the kernels this module is built for: Linux 6.1, 6.6 and
- * later. configure.mk finds out what a kernel has; versions are given there.
- * Everything else uses the newer interface directly.
+ * Differences between the kernels that this module is built for: Linux 6.1, 6.6
+ * and later. configure.mk detects the features of a kernel and lists the
+ * versions. All other code uses the newer interface directly.
  */
 #ifndef VGPU_COMPAT_H
 #define VGPU_COMPAT_H
@@ -30,7 +30,7 @@ static inline void vgpu_eventfd_signal(struct eventfd_ctx *ctx)
 #endif
 }
 
-/* To be called by the release callback: older cores do not free the device. */
+/* Call this from the release callback: older cores do not free the device. */
 static inline void vgpu_vfio_free_device(struct vfio_device *vdev)
 {
 #ifdef VGPU_HAVE_VFIO_FREE_DEVICE
@@ -49,14 +49,17 @@ static inline void vgpu_vfio_free_device(struct vfio_device *vdev)
 #define VGPU_IOMMUFD_OPS
 #endif
 
-/* Where the core takes the question, without this it has no answer. */
+/*
+ * If the core handles VFIO_DEVICE_GET_REGION_INFO itself, it needs this
+ * callback to answer.
+ */
 #ifdef VGPU_HAVE_VFIO_REGION_INFO_CAPS
 #define VGPU_REGION_INFO_OPS .get_region_info_caps = vgpu_access_region_info,
 #else
 #define VGPU_REGION_INFO_OPS
 #endif
 
-/* A device that migrates must say how much it has to save, where anybody asks. */
+/* If the core can ask, a device that migrates must report how much it has to save. */
 #ifdef VGPU_HAVE_VFIO_MIGRATION_SIZE
 #define VGPU_MIGRATION_SIZE_OPS .migration_get_data_size = vgpu_migration_get_data_size,
 #else
@@ -78,7 +81,7 @@ static inline struct nlattr **vgpu_dump_attrs(struct netlink_callback *cb)
 #define vgpu_assign_str(field, value) do { (void)(value); __assign_str(field); } while (0)
 #endif
 
-/* Without the inversions before and after, so that it continues a checksum. */
+/* Without the inversions before and after, so that it can continue a checksum. */
 static inline u32 vgpu_crc32c(u32 crc, const void *data, size_t bytes)
 {
 #ifdef VGPU_HAVE_CRC32C_LE
@@ -88,7 +91,7 @@ static inline u32 vgpu_crc32c(u32 crc, const void *data, size_t bytes)
 #endif
 }
 
-/* A file without a name that takes part in the accounting of memory. */
+/* An unnamed file whose memory is accounted. */
 static inline struct file *vgpu_shmem_file_setup(const char *name, loff_t bytes)
 {
 #ifdef VGPU_HAVE_VMA_FLAGS
@@ -98,7 +101,7 @@ static inline struct file *vgpu_shmem_file_setup(const char *name, loff_t bytes)
 #endif
 }
 
-/* Let another file map what is being mapped. */
+/* Have another file handle the mapping. */
 static inline int vgpu_call_mmap(struct file *file, struct vm_area_struct *vma)
 {
 #ifdef VGPU_HAVE_VFS_MMAP
@@ -108,7 +111,7 @@ static inline int vgpu_call_mmap(struct file *file, struct vm_area_struct *vma)
 #endif
 }
 
-/* Whether poll_wait() adds a wait. Newer kernels have no function for that. */
+/* Does poll_wait() add a wait? Newer kernels have no function for that. */
 static inline bool vgpu_poll_waits(const poll_table *wait)
 {
 	return wait && wait->_qproc;

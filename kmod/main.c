@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * vgpumgr: shares accelerators between virtual machines and enforces how long
- * each tenant may hold one.
+ * each tenant may use one.
  */
 #include <linux/module.h>
 
@@ -39,7 +39,10 @@ static int __init vgpu_init(void)
 	ret = vgpu_parent_driver_register();
 	if (ret)
 		goto netlink;
-	/* Last: a load that fails waits for slices that are open, but for no executor. */
+	/*
+	 * Last, because a load that fails waits for slices that are open, but
+	 * not for executors.
+	 */
 	ret = vgpu_executor_register();
 	if (ret)
 		goto parent;
@@ -59,7 +62,7 @@ events:
 	vgpu_events_exit();
 rings:
 	vgpu_rings_exit();
-	/* Registering the driver may have bound it before it failed. */
+	/* Registering the driver may have bound a function before it failed. */
 	vgpu_parents_free();
 	return ret;
 }

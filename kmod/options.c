@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Options of the module that are numbers: one that is out of range changes nothing, and
- * the log names it.
+ * Numeric module options. A value out of range changes nothing, and the log names the
+ * option.
  */
 #include <linux/kstrtox.h>
 #include <linux/printk.h>

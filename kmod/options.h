@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Options of the module that are numbers: see options.c */
+/* Numeric module options, see options.c */
 #ifndef VGPU_OPTIONS_H
 #define VGPU_OPTIONS_H
 
@@ -9,10 +9,10 @@
 #define VGPU_OPTION_MS_MAX	(60U * 60 * 1000)
 
 /**
- * struct vgpu_option - what module_param_cb() is given with vgpu_option_ops
- * @value: as set last; changes at any time where the option may be written
- * @min: least @value that is taken
- * @max: greatest @value that is taken
+ * struct vgpu_option - argument of module_param_cb() with vgpu_option_ops
+ * @value: as last set; may change at any time if the option is writable
+ * @min: smallest @value that is accepted
+ * @max: largest @value that is accepted
  */
 struct vgpu_option {
 	unsigned int value;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Tracepoints of the scheduler: every run of every tenant, so that an observer
- * can recompute all shares on its own.
+ * Tracepoints of the scheduler: every run of every tenant, so that an observer can
+ * recompute all shares independently.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM vgpu
@@ -14,7 +14,10 @@
 #include "compat.h"
 #include "engine/engine.h"
 
-/* @run: counts the group's runs, this one included; @run_ns: what they were charged before it */
+/*
+ * @run: counts the group's runs, including this one; @run_ns: engine time charged before
+ *	it
+ */
 TRACE_EVENT(vgpu_run_begin,
 	TP_PROTO(const struct vgpu_engine *engine, const struct vgpu_slice *slice, bool switched),
 	TP_ARGS(engine, slice, switched),
@@ -48,8 +51,8 @@ TRACE_EVENT(vgpu_run_begin,
 );
 
 /*
- * @slice: the last one of the run, all zero if it was removed; @run and @run_ns: the
- * group's counters, this run included.
+ * @slice: the last slice of the run, all zero if it was removed; @run and @run_ns: the
+ *	group's counters, including this run.
  */
 TRACE_EVENT(vgpu_run_end,
 	TP_PROTO(const struct vgpu_engine *engine, const struct vgpu_slice *slice,
@@ -90,7 +93,7 @@ TRACE_EVENT(vgpu_run_end,
 				   { VGPU_RUN_BUDGET, "budget" }))
 );
 
-/* The engine idled for a tenant, which held it between two runs and paid for it. */
+/* The engine idled for a tenant that held it between two runs and paid for it. */
 TRACE_EVENT(vgpu_hold,
 	TP_PROTO(const struct vgpu_engine *engine, const struct vgpu_slice *holder, u64 length_ns),
 	TP_ARGS(engine, holder, length_ns),
@@ -112,8 +115,9 @@ TRACE_EVENT(vgpu_hold,
 );
 
 /*
- * What a tenant was charged of the time in which no slice had work: the parts of its
- * slices, whose turns would have followed each other. Only where turns are not given away.
+ * The part that a tenant was charged of time in which no slice had work: the sum over its
+ * slices, whose turns would have followed each other. Only under a policy in which a slice
+ * keeps its turn.
  */
 TRACE_EVENT(vgpu_parked,
 	TP_PROTO(const struct vgpu_engine *engine, struct vgpu_group *group, u64 length_ns),
@@ -134,7 +138,7 @@ TRACE_EVENT(vgpu_parked,
 		  __get_str(gpu), __get_str(tenant), __entry->length_ns, __entry->run_ns)
 );
 
-/* A slice that had nothing for the engine has an item again. */
+/* A slice without work for the engine has an item again. */
 TRACE_EVENT(vgpu_ready,
 	TP_PROTO(const struct vgpu_engine *engine, const struct vgpu_slice *slice, u64 time_ns),
 	TP_ARGS(engine, slice, time_ns),

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How a VMM reaches the function: reads and writes of its regions, and the
- * questions and commands of VFIO.
+ * How a VMM accesses the function: reads and writes of its regions, and VFIO ioctls.
  *
- * A region's index is in the upper bits of the file offset. Every region exists;
- * all but configuration space, BAR0 and, where there are windows, BAR2 are empty. BAR2 is
- * for mapping: reads are ones, and writes are lost. A slice that was revoked answers
- * as a function that was pulled out: reads are ones, writes are lost.
+ * A region's index is in the upper bits of the file offset. Every region exists; all are
+ * empty except configuration space, BAR0 and, where there are windows, BAR2. BAR2 can only
+ * be mapped: reads return ones, and writes are ignored. A slice that was revoked behaves
+ * like a function that was pulled out: reads return ones, writes are ignored.
  */
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -18,7 +17,7 @@
 #define VGPU_REGION_OFFSET(i)	((u64)(i) << VGPU_REGION_SHIFT)
 #define VGPU_REGION_MASK	(VGPU_REGION_OFFSET(1) - 1)
 
-/* The longest naturally aligned access at @offset within @bytes. */
+/* The size of the longest naturally aligned access at @offset within @bytes. */
 static u32 vgpu_access_bytes(u64 offset, size_t bytes)
 {
 	u32 size = sizeof(u64);
@@ -42,7 +41,7 @@ static ssize_t vgpu_region_bytes(const struct vgpu_device *device, u32 index)
 	}
 }
 
-/* The function is there, state_lock held. */
+/* The device is not revoked, state_lock held. */
 static void vgpu_region_move(struct vgpu_device *device, u32 index, u32 offset,
 			     u8 *data, u32 bytes, bool write)
 {
@@ -57,9 +56,9 @@ static void vgpu_region_move(struct vgpu_device *device, u32 index, u32 offset,
 }
 
 /*
- * As on PCI, the answer to a read does not pass what was written before it: who reads ones
- * may use the memory for something else. Waits for guest memory that does not answer, and
- * for nobody but the guest itself.
+ * As on PCI, the answer to a read does not overtake earlier writes: a reader that gets
+ * ones may reuse the memory. This waits for guest memory that does not answer, and never
+ * for anybody except the guest itself.
  */
 static void vgpu_device_await_dma(struct vgpu_device *device)
 {
@@ -67,7 +66,10 @@ static void vgpu_device_await_dma(struct vgpu_device *device)
 		mutex_unlock(&device->dma_lock);
 }
 
-/* Who takes a slice away may hold the lock for long: nobody waits for that. */
+/*
+ * Checked without the lock first: revocation may hold it for long, and no access may wait
+ * for that.
+ */
 static void vgpu_region_access(struct vgpu_device *device, u32 index, u32 offset,
 			       u8 *data, u32 bytes, bool write)
 {
@@ -86,7 +88,7 @@ static void vgpu_region_access(struct vgpu_device *device, u32 index, u32 offset
 	}
 }
 
-/* How much of an access lies inside its region; a negative errno if nothing. */
+/* How much of an access lies inside its region; a negative errno if nothing does. */
 static ssize_t vgpu_access_clip(struct vgpu_device *device, loff_t at, size_t count)
 {
 	u32 index = (u64)at >> VGPU_REGION_SHIFT;
@@ -182,7 +184,7 @@ static long vgpu_get_info(struct vgpu_device *device, void __user *arg)
 	return copy_to_user(arg, &info, size) ? -EFAULT : 0;
 }
 
-/* Fill in what describes the region @info->index. */
+/* Fill in the description of region @info->index. */
 static int vgpu_region_describe(struct vgpu_device *device, struct vfio_region_info *info)
 {
 	ssize_t bytes = vgpu_region_bytes(device, info->index);
@@ -197,7 +199,7 @@ static int vgpu_region_describe(struct vgpu_device *device, struct vfio_region_i
 	return 0;
 }
 
-/* Each window is mapped by itself, because each is another file. */
+/* Each window is a separate mapping, because each is a separate file. */
 static int vgpu_region_describe_windows(const struct vfio_region_info *info,
 					struct vfio_info_cap *caps)
 {
@@ -231,7 +233,7 @@ int vgpu_access_region_info(struct vfio_device *vdev, struct vfio_region_info *i
 	       vgpu_region_describe_windows(info, caps);
 }
 #else
-/* Tell what @caps has, if there is room for it, and how much it takes. */
+/* Copy @caps to user space if there is room; report the size needed. */
 static long vgpu_region_info_put_caps(struct vfio_region_info *info, struct vfio_info_cap *caps,
 				      void __user *arg)
 {
@@ -288,7 +290,7 @@ static long vgpu_get_irq_info(struct vgpu_device *device, void __user *arg)
 	return copy_to_user(arg, &info, size) ? -EFAULT : 0;
 }
 
-/* What vfio_set_irqs_validate_and_prepare() minds of @set, which it refused. */
+/* Why vfio_set_irqs_validate_and_prepare() refused @set. */
 static const char *vgpu_irq_set_fault(const struct vfio_irq_set *set)
 {
 	u32 count = vgpu_irq_count(set->index);
@@ -347,7 +349,7 @@ static long vgpu_reset(struct vgpu_device *device)
 
 	mutex_lock(&device->state_lock);
 	if (!READ_ONCE(device->revoked)) {
-		/* First what uses the bus: losing it would be an error. */
+		/* First stop what uses the bus: losing the bus would be an error. */
 		vgpu_device_reset(device);
 		vgpu_config_reset(device);
 		vgpu_migration_reset(device);

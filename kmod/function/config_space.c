@@ -3,9 +3,9 @@
  * PCI configuration space of the virtual function: 256 bytes, each with a mask
  * of the bits a guest may write. Everything else ignores writes.
  *
- * Capabilities: MSI-X (the only interrupt) and PCI Express with function level
- * reset. Whether MSI-X is enabled or masked is stored here but heeded by the VMM,
- * which connects a vector's eventfd when the guest may take it.
+ * Capabilities: MSI-X (the only interrupt) and PCI Express with function level reset.
+ * The enable and mask bits of MSI-X are stored here, but only the VMM acts on them: it
+ * connects a vector's eventfd while the guest may receive it.
  */
 #include <linux/pci.h>
 #include <linux/pci_regs.h>
@@ -36,7 +36,7 @@ static void vgpu_config_put32(u8 *config, u32 offset, u32 value)
 	vgpu_config_put16(config, offset + 2, value >> 16);
 }
 
-/* Bits of one byte that a write may change; @windows: there is a BAR2. */
+/* Bits of one byte that a write may change; @windows: the function has a BAR2. */
 static u8 vgpu_config_write_mask(u32 offset, bool windows)
 {
 	switch (offset) {
@@ -97,7 +97,7 @@ static void vgpu_config_power_on(u8 *config, bool windows)
 }
 
 /**
- * vgpu_config_reset - the state after power on
+ * vgpu_config_reset - set the state after power on
  * @device: state_lock held
  */
 void vgpu_config_reset(struct vgpu_device *device)
@@ -106,7 +106,7 @@ void vgpu_config_reset(struct vgpu_device *device)
 }
 
 /**
- * vgpu_config_describe - what configuration space can be, of a function without windows
+ * vgpu_config_describe - the possible contents of configuration space, without windows
  * @config: out, VGPU_CONFIG_BYTES: after power on
  * @writable: out, VGPU_CONFIG_BYTES: bits that a write may change
  */
@@ -125,14 +125,14 @@ void vgpu_config_read(const struct vgpu_device *device, u32 offset, u8 *data, u3
 }
 
 /**
- * vgpu_config_write - a write by the guest or the VMM
+ * vgpu_config_write - handle a write by the guest or the VMM
  * @device: state_lock held
  * @offset: of the first byte; @offset + @bytes lies within the space
- * @data: what is written
- * @bytes: how many
+ * @data: bytes written
+ * @bytes: number of bytes
  *
- * Turning bus mastering off is an error of an enabled device; when the write
- * returns no access to guest memory is under way.
+ * Turning bus mastering off is an error of an enabled device; when the write returns,
+ * no access to guest memory is in progress.
  */
 void vgpu_config_write(struct vgpu_device *device, u32 offset, const u8 *data, u32 bytes)
 {
@@ -154,7 +154,7 @@ void vgpu_config_write(struct vgpu_device *device, u32 offset, const u8 *data, u
 	}
 	if (offset <= devctl && devctl < offset + bytes &&
 	    data[devctl - offset] & (PCI_EXP_DEVCTL_BCR_FLR >> 8)) {
-		/* First what uses the bus: losing it would be an error. */
+		/* First stop what uses the bus: losing the bus would be an error. */
 		vgpu_device_reset(device);
 		vgpu_config_reset(device);
 	}

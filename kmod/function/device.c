@@ -2,10 +2,10 @@
 /*
  * The life of a slice: created and removed by the mdev core, opened by a VMM.
  *
- * Life: probe (inert, memory reserved) -> open (memory allocated, permit
- * consumed) -> enable (a ring) -> reset or close -> remove. The storage goes
- * when the last reference does, which may be after the driver was unbound; the
- * module counts devices and does not unload before.
+ * Life: probe (inert, memory reserved) -> open (memory allocated, permit consumed) ->
+ * enable (a ring) -> reset or close -> remove. The storage is freed with the last
+ * reference, which may be after the driver was unbound. The module counts devices and is
+ * not unloaded before.
  */
 #include <linux/atomic.h>
 #include <linux/jiffies.h>
@@ -26,11 +26,11 @@ static atomic_t vgpu_devices = ATOMIC_INIT(0);
 static DECLARE_WAIT_QUEUE_HEAD(vgpu_devices_gone);
 
 /**
- * vgpu_device_disable - stop and forget the ring, if there is one
+ * vgpu_device_disable - stop and release the ring, if there is one
  * @device: state_lock held
  *
- * Afterwards guest memory is not accessed any more. Waits for the slice's worker,
- * not for the engine.
+ * Afterwards guest memory is not accessed any more. Waits for the slice's worker, not
+ * for the engine.
  */
 void vgpu_device_disable(struct vgpu_device *device)
 {
@@ -65,11 +65,11 @@ static void vgpu_device_clear(struct vgpu_device *device)
 }
 
 /**
- * vgpu_device_reset - back to the state after opening
+ * vgpu_device_reset - return to the state after opening
  * @device: state_lock held
  *
- * Waits for the slice's worker, not for the engine, and longer where resets are a storm.
- * Device memory keeps its contents, as it does across a reset of a real accelerator.
+ * Waits for the slice's worker, not for the engine; if there are too many resets, it
+ * waits longer. Device memory keeps its contents, as in a reset of a real accelerator.
  */
 void vgpu_device_reset(struct vgpu_device *device)
 {
@@ -78,14 +78,14 @@ void vgpu_device_reset(struct vgpu_device *device)
 }
 
 /**
- * vgpu_device_revoke - take a slice out of the hands of whoever uses it
+ * vgpu_device_revoke - make a slice unusable, whoever uses it
  * @device: the slice, parent->lock held; it cannot be used again
  *
- * From here on the function looks as if it was pulled out of a running machine:
- * reads are ones, once guest memory is accessed no more, and writes are lost. Work
- * that was not done is dropped and counted.
- * The error vector lets the guest find out, the request asks the VMM to let go; this
- * waits for nobody, see vgpu_device_let_go(). May be called again.
+ * From here on the function behaves as if it was pulled out of a running machine: reads
+ * return ones, once guest memory is not accessed any more, and writes are ignored.
+ * Unfinished work is dropped and counted. The error vector notifies the guest, the
+ * request eventfd asks the VMM to close the slice. This does not wait, see
+ * vgpu_device_let_go(). May be called again.
  */
 void vgpu_device_revoke(struct vgpu_device *device)
 {
@@ -105,9 +105,9 @@ void vgpu_device_revoke(struct vgpu_device *device)
 }
 
 /*
- * Wait until a revoked slice accesses no guest memory and nobody saves or restores it.
- * Memory of the guest may keep it for a while, also that of another slice of the same
- * VM, and so may a VMM that opens or closes it: nobody else must wait for that, so
+ * Wait until a revoked slice does not access guest memory and is not being saved or
+ * restored. Guest memory may delay this, also that of another slice of the same VM, and
+ * so may a VMM that opens or closes the slice. Nobody else may wait for that, so
  * parent->lock is not held.
  */
 static void vgpu_device_let_go(struct vgpu_device *device)
@@ -150,22 +150,25 @@ static void vgpu_vfio_release(struct vfio_device *vdev)
 	vgpu_windows_free(device);
 	vgpu_parent_put(device->parent);
 	vgpu_vfio_free_device(vdev);
-	/* Module exit waits for whoever is in here, and then for whoever has yet to return. */
+	/*
+	 * Module exit waits for callers in this section, and then until they have
+	 * returned.
+	 */
 	rcu_read_lock();
 	if (atomic_dec_and_test(&vgpu_devices))
 		wake_up(&vgpu_devices_gone);
 	rcu_read_unlock();
 }
 
-/* Whether there is a permit that can still be used. The caller holds the parent's lock. */
+/* Is there a permit that can still be used? The caller holds the parent's lock. */
 bool vgpu_device_permitted(const struct vgpu_device *device)
 {
 	return device->permit_until && time_before(jiffies, device->permit_until);
 }
 
 /*
- * Consume a permit when the parent asks for one, and keep the tenant from being
- * changed from now on. A permit is spent even if opening fails later.
+ * Consume a permit if the parent requires one, and prevent changes of the tenant from
+ * now on. A permit is spent even if opening fails later.
  */
 bool vgpu_device_take(struct vgpu_device *device)
 {
@@ -190,7 +193,10 @@ static void vgpu_device_give_back(struct vgpu_device *device)
 	mutex_unlock(&device->parent->lock);
 }
 
-/* Where the engine lends, device memory is the executor's, and items have a page of it. */
+/*
+ * If the engine lends, the executor provides device memory, and items only get a page of
+ * it.
+ */
 static int vgpu_device_allocate(struct vgpu_device *device)
 {
 	u64 bytes = vgpu_windows_offered(device) ? PAGE_SIZE : device->memory_bytes;
@@ -275,7 +281,7 @@ static const struct vfio_device_ops vgpu_vfio_ops = {
 	VGPU_REGION_INFO_OPS
 };
 
-/* Make the device known to control surfaces, if its memory fits. */
+/* Make the device visible to control surfaces, if its memory fits. */
 int vgpu_device_publish(struct vgpu_device *device)
 {
 	struct vgpu_parent *parent = device->parent;
@@ -334,7 +340,7 @@ static int vgpu_mdev_probe(struct mdev_device *mdev)
 
 withdraw:
 	dev_set_drvdata(&mdev->dev, NULL);
-	/* An executor may have found it already. */
+	/* An executor may have found the device already. */
 	mutex_lock(&device->parent->lock);
 	vgpu_device_stop(device);
 	mutex_unlock(&device->parent->lock);
@@ -345,8 +351,8 @@ put:
 }
 
 /*
- * Revoke first, then wait for the VMM to let go; there is no way to refuse. Nobody
- * else waits: the parent and its other slices do not notice.
+ * Revoke first, then wait until the VMM has closed the slice; a removal cannot be
+ * refused. Nobody else waits: the parent and its other slices are not affected.
  */
 static void vgpu_mdev_remove(struct mdev_device *mdev)
 {
@@ -406,6 +412,6 @@ void vgpu_device_driver_unregister(void)
 	mdev_unregister_driver(&vgpu_mdev_driver);
 	wait_event(vgpu_devices_gone, !atomic_read(&vgpu_devices));
 	synchronize_rcu();
-	/* A task that was preempted behind rcu_read_unlock() is still in this module. */
+	/* A task that was preempted after rcu_read_unlock() is still in this module. */
 	synchronize_rcu_tasks();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Interrupts of a virtual function: MSI-X vectors and the request to let go,
- * each an eventfd of the VMM.
+ * Interrupts of a virtual function: MSI-X vectors and the request to close the
+ * slice. Each is an eventfd of the VMM.
  */
 #include <linux/eventfd.h>
 
@@ -29,7 +29,7 @@ static void vgpu_irq_signal(struct vgpu_device *device, struct eventfd_ctx **slo
 	spin_unlock_irq(&device->irq_lock);
 }
 
-/* A message signalled interrupt is a write to memory: not without bus mastering. */
+/* A message signalled interrupt is a write to memory, so it needs bus mastering. */
 void vgpu_device_raise(struct vgpu_device *device, unsigned int vector)
 {
 	if (vgpu_device_masters_bus(device))
@@ -41,7 +41,7 @@ void vgpu_device_request(struct vgpu_device *device)
 	vgpu_irq_signal(device, &device->request);
 }
 
-/* The contexts of @fds, NULL for a negative one; all of them, or a negative errno. */
+/* Get the contexts of all @fds, NULL for a negative one; or return a negative errno. */
 static int vgpu_irq_get_eventfds(const s32 *fds, u32 count, struct eventfd_ctx **found)
 {
 	u32 i;
@@ -61,7 +61,7 @@ static int vgpu_irq_get_eventfds(const s32 *fds, u32 count, struct eventfd_ctx *
 	return 0;
 }
 
-/* Connect @count slots, or none of them and a negative errno. */
+/* Connect all @count slots, or none and return a negative errno. */
 static int vgpu_irqs_connect(struct vgpu_device *device, struct eventfd_ctx **slots,
 			     const s32 *fds, u32 count)
 {
@@ -78,7 +78,7 @@ static int vgpu_irqs_connect(struct vgpu_device *device, struct eventfd_ctx **sl
 }
 
 /**
- * vgpu_irqs_release - forget all eventfds
+ * vgpu_irqs_release - release all eventfds
  * @device: state_lock held
  */
 void vgpu_irqs_release(struct vgpu_device *device)
@@ -91,14 +91,14 @@ void vgpu_irqs_release(struct vgpu_device *device)
 }
 
 /**
- * vgpu_irqs_set - VFIO_DEVICE_SET_IRQS
+ * vgpu_irqs_set - handle VFIO_DEVICE_SET_IRQS
  * @device: state_lock held
  * @set: checked by vfio_set_irqs_validate_and_prepare()
  * @data: its payload in kernel memory
  *
  * Masking is not offered: a VMM emulates it for MSI-X.
  *
- * Return: 0, or a negative errno and nothing has changed.
+ * Return: 0, or a negative errno with nothing changed.
  */
 int vgpu_irqs_set(struct vgpu_device *device, const struct vfio_irq_set *set, void *data)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * BAR0 of the virtual function: registers, doorbell, MSI-X table.
- * What each of them means is in uapi/vgpu_device.h.
+ * BAR0 of the virtual function: registers, doorbell, MSI-X table. uapi/vgpu_device.h
+ * describes them.
  */
 #include "engine/engine.h"
 #include "engine/ring.h"
@@ -23,8 +23,8 @@ static u32 vgpu_status(struct vgpu_device *device)
  * vgpu_device_run_ns - engine time of a slice as its guest sees it
  * @device: state_lock held
  *
- * However often a guest reads it, the engine's lock is taken only when time has passed
- * there, for this slice or for all: others need it.
+ * However often a guest reads it, the engine's lock, which others need, is only taken
+ * if time was charged since, to this slice or to all parked slices.
  */
 u64 vgpu_device_run_ns(struct vgpu_device *device)
 {
@@ -202,7 +202,7 @@ static void vgpu_msix_power_on(u8 *table)
 }
 
 /**
- * vgpu_registers_reset - the state after power on
+ * vgpu_registers_reset - set the state after power on
  * @device: state_lock held, not enabled
  */
 void vgpu_registers_reset(struct vgpu_device *device)
@@ -228,7 +228,7 @@ static u8 vgpu_msix_write_mask(u32 at)
 }
 
 /**
- * vgpu_msix_describe - what the MSI-X table can be
+ * vgpu_msix_describe - the possible contents of the MSI-X table
  * @table: out: after power on
  * @writable: out: bits that a write may change
  */
@@ -241,7 +241,7 @@ void vgpu_msix_describe(u8 *table, u8 *writable)
 		writable[i] = vgpu_msix_write_mask(i);
 }
 
-/* The part of an access that lies in the MSI-X table; the rest reads zero. */
+/* The part of an access that lies in the MSI-X table; the rest reads as zero. */
 static u8 *vgpu_msix_bytes(struct vgpu_device *device, u32 offset, u32 bytes)
 {
 	u32 at = offset - VGPU_BAR0_MSIX_TABLE;

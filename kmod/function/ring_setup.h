@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Where a guest's rings lie, and whether they can lie there. Plain C: user space
- * builds it too.
+ * The addresses of a guest's rings, and whether they are valid. Plain C: user space
+ * builds it, too.
  */
 #ifndef VGPU_RING_SETUP_H
 #define VGPU_RING_SETUP_H
@@ -34,10 +34,10 @@ static inline bool vgpu_block_valid(__u64 address, __u64 bytes, __u64 align)
 }
 
 /**
- * vgpu_ring_setup_fault - what keeps a ring from being enabled with these registers
+ * vgpu_ring_setup_fault - find what prevents a ring with these registers
  * @setup: the registers
  *
- * Return: the name of the first field that cannot be, or NULL.
+ * Return: the name of the first invalid field, or NULL.
  */
 static inline const char *vgpu_ring_setup_fault(const struct vgpu_ring_setup *setup)
 {

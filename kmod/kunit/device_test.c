@@ -40,7 +40,7 @@ static void quota_ends_with_the_memory(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, list_empty(&mock->parent.devices));
 }
 
-/* Sums of sizes do not wrap. */
+/* Sums of sizes must not wrap. */
 static void quota_refuses_a_slice_larger_than_everything(struct kunit *test)
 {
 	struct mock *mock = test->priv;
@@ -89,7 +89,10 @@ static void a_permit_that_is_too_old_opens_nothing(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, device->open);
 }
 
-/* Exactly as many doorbells without a ring as there were tokens and refills. */
+/*
+ * The storm takes exactly as many doorbells without a ring as there were tokens
+ * and refills.
+ */
 static void a_storm_ends_with_its_tokens(struct kunit *test)
 {
 	struct mock *mock = test->priv;
@@ -107,7 +110,7 @@ static void a_storm_ends_with_its_tokens(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, device->stats.errors, 1);
 }
 
-/* However long it was quiet. */
+/* The number of tokens is bounded, however long there was no doorbell. */
 static void tokens_of_a_storm_are_bounded(struct kunit *test)
 {
 	struct mock *mock = test->priv;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The engine's thread: who is charged how much, and items that end after their ring. */
+/*
+ * The engine's thread: how much each slice is charged, and items that end after
+ * their ring.
+ */
 #include <linux/delay.h>
 #include <linux/ktime.h>
 
@@ -39,7 +42,7 @@ static bool is_last_reference(void *data)
 	return kref_read(&ring->refs) == 1;
 }
 
-/* Take what was executed out of a ring, as its worker does; the sum of what it was charged. */
+/* Remove executed items from a ring, like its worker; returns the sum of their charges. */
 static u64 answer(struct vgpu_ring *ring)
 {
 	struct vgpu_engine *engine = vgpu_ring_engine(ring);
@@ -95,7 +98,7 @@ static void items_are_executed_in_order_and_charged_once(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kref_read(&ring->refs), 1);
 }
 
-/* A processor that is kept from the engine's thread costs no tenant. */
+/* If the engine's thread does not get a processor, no tenant pays for that. */
 static void an_end_that_is_noticed_late_is_charged_to_nobody(struct kunit *test)
 {
 	struct mock *mock = test->priv;
@@ -114,7 +117,10 @@ static void an_end_that_is_noticed_late_is_charged_to_nobody(struct kunit *test)
 	KUNIT_EXPECT_LE(test, answer(ring), limit_ns);
 }
 
-/* Neither is what comes after an end that the thread itself has seen, until it decides anew. */
+/*
+ * Time after an end that the thread itself noticed is not charged either, until
+ * its next decision.
+ */
 static void an_end_that_nobody_announced_is_the_end_of_what_is_charged(struct kunit *test)
 {
 	struct mock *mock = test->priv;
@@ -131,7 +137,7 @@ static void an_end_that_nobody_announced_is_the_end_of_what_is_charged(struct ku
 	answer(ring);
 }
 
-/* A run that is over is charged what it executed, however late it is decided what follows. */
+/* A run that is over is charged for what it executed, however late the next decision is. */
 static void a_decision_lengthens_no_run_that_is_over(struct kunit *test)
 {
 	struct mock *mock = test->priv;
@@ -150,7 +156,10 @@ static void a_decision_lengthens_no_run_that_is_over(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, charged(&mock->device), answer(ring));
 }
 
-/* Whoever looks before it is known that an item has ended makes it dearer, and says so. */
+/*
+ * A call that charges time before the end of an item is known adds to the
+ * item's cost, and reports it.
+ */
 static void what_was_charged_before_an_end_was_known_is_the_items(struct kunit *test)
 {
 	struct mock *mock = test->priv;
@@ -175,7 +184,10 @@ static void what_was_charged_before_an_end_was_known_is_the_items(struct kunit *
 	KUNIT_EXPECT_EQ(test, charged(&mock->device), answer(ring));
 }
 
-/* Nor is a beginning: whoever looks meanwhile does not charge more than was foreseen. */
+/*
+ * A late beginning costs no more either: meanwhile, at most the predicted time
+ * is charged.
+ */
 static void what_is_foreseen_bounds_what_is_charged(struct kunit *test)
 {
 	struct mock *mock = test->priv;
@@ -203,7 +215,7 @@ static void what_is_foreseen_bounds_what_is_charged(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, answer(ring), limit_ns);
 }
 
-/* Closing a device never waits for the engine; what it executes ends when it ends. */
+/* Closing a device never waits for the engine; an executing item continues to its end. */
 static void an_item_that_ends_after_its_ring_is_charged_and_dropped(struct kunit *test)
 {
 	struct mock *mock = test->priv;
@@ -265,7 +277,7 @@ static bool is_dead(void *data)
 	return READ_ONCE(ring->dead);
 }
 
-/* Nobody else's error is lost, and nothing new begins. */
+/* No other slice's error is lost, and nothing new begins. */
 static void an_engine_that_wedges_ends_everybodys_work(struct kunit *test)
 {
 	struct mock *mock = test->priv;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Events on their way: order, a queue that is full, notes of a source that must be quiet. */
+/*
+ * Queued events: their order, a full queue, and the notes of a source that must
+ * be quiet.
+ */
 #include <linux/ktime.h>
 #include <linux/net.h>
 #include <linux/netlink.h>
@@ -11,7 +14,7 @@
 
 #define EXTRA	7
 
-/* Queue @count events without letting any be sent meanwhile; how many found a place. */
+/* Queue @count events while none can be sent; returns how many fit. */
 static unsigned int add(struct vgpu_engine *engine, unsigned int count)
 {
 	unsigned int placed = 0;
@@ -38,7 +41,7 @@ static void what_finds_no_place_is_counted(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, add(engine, VGPU_EVENTS_QUEUED + EXTRA), VGPU_EVENTS_QUEUED);
 	KUNIT_EXPECT_EQ(test, engine->events.queued, VGPU_EVENTS_QUEUED);
 	KUNIT_EXPECT_EQ(test, engine->events.dropped, EXTRA);
-	/* Before the lock is given up, or they go out. */
+	/* Before the lock is released, because the events are sent afterwards. */
 	KUNIT_EXPECT_EQ(test, engine->events.queue[engine->events.first].detail[0], 0);
 	spin_unlock_irq(&engine->lock);
 }
@@ -54,7 +57,10 @@ static bool all_sent(void *data)
 	return sent;
 }
 
-/* A number for each that was sent, a hole for each that was not, one for the word of it. */
+/*
+ * Each event sent has a number, each event lost leaves a gap, and the report of
+ * the loss has one, too.
+ */
 static void what_is_lost_is_a_hole_in_the_numbers(struct kunit *test)
 {
 	struct mock *mock = test->priv;
@@ -75,7 +81,7 @@ static void places_are_used_again_in_order(struct kunit *test)
 	struct vgpu_events *events = &mock->parent.engine.events;
 	unsigned int i;
 
-	/* Begins anywhere in the ring. */
+	/* The ring may begin at any index. */
 	spin_lock_irq(&mock->parent.engine.lock);
 	events->first = VGPU_EVENTS_QUEUED - 3;
 	KUNIT_EXPECT_EQ(test, add(&mock->parent.engine, 8), 8);
@@ -105,7 +111,7 @@ static void stopping_sends_what_is_queued(struct kunit *test)
 	KUNIT_EXPECT_NULL(test, engine->events.queue);
 }
 
-/* Nothing is noted while nobody listens. */
+/* Nothing is noted without a listener. */
 static struct socket *listen(struct kunit *test)
 {
 	int group = vgpu_family.mcgrp_offset + VGPU_GROUP_EVENTS;
@@ -196,7 +202,7 @@ static void removed(struct mock *mock, struct vgpu_tenant *tenant)
 	mutex_unlock(&mock->parent.lock);
 }
 
-/* Its collected notes are one event, and that it is gone another. */
+/* Its collected notes are one event, and its removal is another. */
 static void what_is_removed_tells_first_what_was_collected(struct kunit *test)
 {
 	struct mock *mock = test->priv;
@@ -228,7 +234,7 @@ static void what_is_removed_tells_first_what_was_collected(struct kunit *test)
 	sock_release(socket);
 }
 
-/* A source whose storage goes is in no list, also while its notes wait. */
+/* A source whose storage is freed is in no list, even while its notes wait. */
 static void a_source_that_goes_is_not_looked_at(struct kunit *test)
 {
 	struct mock *mock = test->priv;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the tests beside this file call. Part of vgpumgr.ko only on a kernel that has
- * KUnit built in: elsewhere the module exports nothing.
+ * Symbols that the tests in this folder call. They are only part of vgpumgr.ko on a
+ * kernel that has KUnit built in; otherwise the module exports nothing.
  */
 #include <linux/export.h>
 

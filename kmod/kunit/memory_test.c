@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Device memory: zeroed, whole or not at all, gone with its last user. */
+/* Device memory: zeroed, allocated whole or not at all, freed with its last user. */
 #include <kunit/test.h>
 #include <linux/mm.h>
 #include <linux/string.h>
@@ -32,7 +32,10 @@ static void memory_keeps_nothing_of_who_had_it_before(struct kunit *test)
 	}
 }
 
-/* A late item holds the ring, the ring the memory: the engine may still write to it. */
+/*
+ * A late item holds the ring, and the ring holds the memory: the engine may
+ * still write to it.
+ */
 static void memory_outlives_the_device_that_put_it(struct kunit *test)
 {
 	struct vgpu_memory *memory = vgpu_memory_create(1 << 20);
@@ -46,7 +49,7 @@ static void memory_outlives_the_device_that_put_it(struct kunit *test)
 	vgpu_memory_put(memory);
 }
 
-/* As the mdev class or memory_mib can ask for: no warning, nothing left. */
+/* Sizes that the mdev class or memory_mib can request: no warning, and nothing is left. */
 static void memory_that_is_not_there_is_refused(struct kunit *test)
 {
 	u64 bytes = (u64)totalram_pages() << (PAGE_SHIFT + 4);

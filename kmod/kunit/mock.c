@@ -87,7 +87,7 @@ static int mock_worker(void *data)
 	return 0;
 }
 
-/* As vgpu_vfio_init() leaves it. */
+/* The same state as after vgpu_vfio_init(). */
 void mock_device_init(struct mock *mock, struct vgpu_device *device)
 {
 	device->parent = &mock->parent;
@@ -139,7 +139,7 @@ void mock_exit(struct kunit *test)
 	kthread_stop(mock->worker);
 }
 
-/* Make a slice one that may execute. */
+/* Put a slice into the scheduler. */
 void mock_schedule(struct kunit *test, struct mock *mock, struct vgpu_device *device)
 {
 	const struct vgpu_group_params group = {
@@ -156,7 +156,10 @@ void mock_schedule(struct kunit *test, struct mock *mock, struct vgpu_device *de
 	KUNIT_ASSERT_TRUE(test, device->scheduled);
 }
 
-/* The only ring of a slice, its worker asleep; the test's reference is never put. */
+/*
+ * The only ring of a slice, with its worker asleep; the test's reference is
+ * never released.
+ */
 struct vgpu_ring *mock_ring(struct kunit *test, struct vgpu_device *device)
 {
 	struct mock *mock = test->priv;
@@ -176,7 +179,7 @@ struct vgpu_ring *mock_ring(struct kunit *test, struct vgpu_device *device)
 	return ring;
 }
 
-/* As the worker hands over what it has staged: never to a ring that is dead. */
+/* Submit an item like the worker after staging; the ring must not be dead. */
 void mock_submit(struct kunit *test, struct vgpu_ring *ring, u32 number)
 {
 	struct vgpu_engine *engine = vgpu_ring_engine(ring);
@@ -210,7 +213,7 @@ unsigned int mock_count(struct mock *mock, const struct list_head *list)
 	return count;
 }
 
-/* Until it holds; false if it does not, however slow the machine is. */
+/* Wait for the condition; false if it does not become true, even on a slow machine. */
 bool mock_wait(bool (*condition)(void *data), void *data)
 {
 	unsigned int ms;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * An accelerator that no PCI function backs, with an engine whose items take as
- * long as a test says. Everything between the two is the module's own.
+ * An accelerator without a PCI function, with an engine whose items take as
+ * long as a test specifies. All code between accelerator and engine is the
+ * module's own.
  */
 #ifndef VGPU_KUNIT_MOCK_H
 #define VGPU_KUNIT_MOCK_H
@@ -15,18 +16,18 @@
 
 /**
  * struct mock - one accelerator
- * @parent: what is tested; in no list, known to no bus
+ * @parent: the tested object; in no list and on no bus
  * @device: a slice of it, unpublished
  * @worker: stands in for a ring's worker: it only sleeps
  * @entered: the engine began to execute
- * @go: the engine may go on; as often as it was completed
+ * @go: the engine may continue, once for each completion
  * @waits: executing waits for @go
- * @lasts_ns: how long executing is said to last, 0 for not known
+ * @lasts_ns: the predicted time of an execution, 0 for unknown
  * @wedges: executing finds that the hardware does not answer
- * @late_us: the engine is done so long before its thread gets to know
- * @until_ns: when it was done, with @late_us
- * @executed: how often something was executed
- * @limit_ns: the limit given last
+ * @late_us: how much later than its end the thread notices it
+ * @until_ns: when the execution ended, with @late_us
+ * @executed: number of executions
+ * @limit_ns: the last limit passed
  */
 struct mock {
 	struct vgpu_parent parent;

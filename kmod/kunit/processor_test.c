@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What an engine's thread and a worker may take of a processor before others get it. */
+/*
+ * How long an engine's thread and a worker may use a processor before other
+ * tasks get it.
+ */
 #include <kunit/test.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
@@ -20,7 +23,7 @@ static void expect_realtime(struct kunit *test, const struct vgpu_ration *ration
 	KUNIT_EXPECT_EQ(test, current->rt_priority, realtime ? 2 : 0);
 }
 
-/* However long the machine stands still meanwhile, nothing more is earned. */
+/* Nothing more is earned, even if the machine stops meanwhile. */
 static void begin(struct vgpu_ration *ration, s64 credit_ns)
 {
 	ration->credit_ns = credit_ns;
@@ -28,7 +31,10 @@ static void begin(struct vgpu_ration *ration, s64 credit_ns)
 	vgpu_ration_begin(ration, U32_MAX);
 }
 
-/* By the clock that counts; mdelay() ends early where its loops were calibrated under load. */
+/*
+ * Uses the clock of the code under test; mdelay() ends early if its loops were
+ * calibrated under load.
+ */
 static void let_pass(u64 ns)
 {
 	u64 began_ns = ktime_get_ns();
@@ -37,7 +43,7 @@ static void let_pass(u64 ns)
 		cpu_relax();
 }
 
-/* A tick counts it. */
+/* Ends with a tick that counts the time. */
 static void use_processor(u64 ns)
 {
 	u64 before_ns = READ_ONCE(current->se.sum_exec_runtime);
@@ -80,7 +86,7 @@ static void a_worker_that_leaves_real_time_has_to_earn_it_again(struct kunit *te
 	begin(&ration, 0);
 	expect_realtime(test, &ration, false);
 
-	/* One that is not in real time pays nothing for that. */
+	/* A worker that is not in real time does not pay for leaving it. */
 	ration.credit_ns = -1;
 	vgpu_ration_leave(&ration);
 	KUNIT_EXPECT_EQ(test, ration.credit_ns, -1);
@@ -211,7 +217,7 @@ static struct vgpu_engine *brief_engine(struct kunit *test)
 	return engine;
 }
 
-/* An item that the thread began so long ago is over. */
+/* End an item that the thread began @ns ago. */
 static void end_item(struct vgpu_engine *engine, u64 ns)
 {
 	engine->slept_ns = 0;
@@ -274,7 +280,7 @@ static void an_item_that_was_not_brief_counts_until_that_shows(struct kunit *tes
 	KUNIT_EXPECT_GE(test, busy_ns, 30 * NSEC_PER_USEC);
 	KUNIT_EXPECT_LE(test, busy_ns, ktime_get_ns() - began_ns);
 
-	/* From then on it does not. */
+	/* From then on the item does not count. */
 	engine->busy_ns = 30 * NSEC_PER_USEC;
 	end_item(engine, NSEC_PER_SEC);
 	KUNIT_EXPECT_EQ(test, engine->busy_ns, 30 * NSEC_PER_USEC);
@@ -293,7 +299,10 @@ static void sleep_pays_for_brief_items_and_is_none(struct kunit *test)
 	KUNIT_EXPECT_GE(test, engine->slept_ns, 100 * NSEC_PER_MSEC);
 	KUNIT_EXPECT_LE(test, engine->busy_ns, 600 * NSEC_PER_MSEC);
 
-	/* An item through which the thread slept kept the processor from nobody. */
+	/*
+	 * An item during which the thread slept did not keep the processor from
+	 * other tasks.
+	 */
 	for (tries = 0; tries < 1000; tries++) {
 		vgpu_engine_set_pace(engine, VGPU_ENGINE_BRIEF);
 		engine->busy_ns = 0;

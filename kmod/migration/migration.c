@@ -2,13 +2,13 @@
 /*
  * Saving and restoring a slice: VFIO migration, version 2, with STOP_COPY and P2P.
  *
- * Leaving RUNNING pauses the ring: nothing more is fetched, the item that has begun
- * is finished, what the engine has finished is answered, and what is still at work
- * although it was dropped is waited for. Then there is no access to guest memory, no
- * interrupt and no work of this slice on the engine. Items that
- * have not begun stay where they are; in the stream they do not travel, because the
- * guest still has them in its ring: the other host fetches them again, from the
- * first one that was not answered.
+ * Leaving RUNNING pauses the ring. No more descriptors are fetched, an item that has
+ * begun is finished, and items that the engine has finished are answered. Dropped
+ * items that are still executing are waited for. After that the slice does not access
+ * guest memory, does not interrupt and has no work on the engine. Items that have not
+ * begun stay in the ring. The stream does not contain them, because the guest still
+ * has them in its ring: the other host fetches them again, beginning with the first
+ * item that was not answered.
  */
 #include <linux/err.h>
 #include <linux/fs.h>
@@ -50,7 +50,7 @@ static struct file *vgpu_migration_save(struct vgpu_device *device)
 	return filp;
 }
 
-/* A slice without a tenant gets none while it is open. */
+/* A slice without a tenant cannot get one while it is open. */
 static bool vgpu_migration_has_tenant(struct vgpu_device *device)
 {
 	struct vgpu_engine *engine = &device->parent->engine;
@@ -63,8 +63,8 @@ static bool vgpu_migration_has_tenant(struct vgpu_device *device)
 }
 
 /*
- * An item dropped a moment ago may still be at work on device memory, for a chunk: one
- * of an earlier ring, or of this one if it is dead. Nothing else can be while paused.
+ * Does a dropped item still use device memory? An item of an earlier ring, or of this
+ * one if it is dead, may do so until its chunk ends. Nothing else can while paused.
  */
 static bool vgpu_migration_memory_is_used(struct vgpu_device *device)
 {
@@ -76,7 +76,7 @@ static bool vgpu_migration_memory_is_used(struct vgpu_device *device)
 	       kref_read(&device->memory->refs) > 2;
 }
 
-/* Its end tells nobody. */
+/* Poll, because the end of such an item notifies nobody. */
 static int vgpu_migration_await_memory(struct vgpu_device *device, unsigned long deadline)
 {
 	while (vgpu_migration_memory_is_used(device)) {
@@ -91,7 +91,7 @@ static int vgpu_migration_await_memory(struct vgpu_device *device, unsigned long
 	return 0;
 }
 
-/* Leaving RUNNING; on error the slice goes on. */
+/* Leave RUNNING; on error the slice continues to run. */
 static int vgpu_migration_pause(struct vgpu_device *device)
 {
 	struct vgpu_ring *ring = device->ring;
@@ -110,8 +110,9 @@ static int vgpu_migration_pause(struct vgpu_device *device)
 }
 
 /*
- * STOP -> RESUMING. What is restored has work to go on with: where that would wait for
- * ever, the VM stays where it is. Whatever is refused, what there is stays as it is.
+ * STOP -> RESUMING. A restored slice has work to continue. Without a tenant that work
+ * would wait forever, so the restore is refused and the VM stays on its host. A
+ * refusal changes nothing.
  */
 static struct file *vgpu_migration_prepare(struct vgpu_device *device)
 {
@@ -127,7 +128,7 @@ static struct file *vgpu_migration_prepare(struct vgpu_device *device)
 	return filp;
 }
 
-/* Enable the ring as it was, paused; what was not answered is fetched again. */
+/* Enable the ring as it was, paused. Items that were not answered are fetched again. */
 static int vgpu_migration_load_ring(struct vgpu_device *device,
 				    const struct vgpu_migration_state *state)
 {
@@ -164,7 +165,7 @@ static int vgpu_migration_load(struct vgpu_device *device)
 		return -EINVAL;
 	}
 	state = &file->state;
-	/* The VMM may have enabled it since. */
+	/* The VMM may have enabled the ring since. */
 	vgpu_device_disable(device);
 	device->setup = state->setup;
 	device->run_ns_hi = state->run_ns_hi;
@@ -181,7 +182,7 @@ static int vgpu_migration_load(struct vgpu_device *device)
 	return ret;
 }
 
-/* Nothing stays of a stream that was refused or not finished: as after opening. */
+/* Discard a stream that was refused or not finished: return to the state after opening. */
 static void vgpu_migration_discard(struct vgpu_device *device)
 {
 	struct vgpu_engine *engine = &device->parent->engine;
@@ -267,7 +268,10 @@ static int __maybe_unused vgpu_migration_get_data_size(struct vfio_device *vdev,
 	return 0;
 }
 
-/* No logging of dirty pages: a container of type 1 notes what vfio_dma_rw() writes. */
+/*
+ * No logging of dirty pages, because a container of type 1 records what vfio_dma_rw()
+ * writes.
+ */
 static const struct vfio_migration_ops vgpu_migration_ops = {
 	.migration_set_state = vgpu_migration_set_state,
 	.migration_get_state = vgpu_migration_get_state,
@@ -275,10 +279,10 @@ static const struct vfio_migration_ops vgpu_migration_ops = {
 };
 
 /**
- * vgpu_migration_init - say whether a slice can be saved and restored
+ * vgpu_migration_init - declare whether a slice can be saved and restored
  * @device: not registered yet; parent->lock held
  *
- * What an executor knows of its slice cannot be saved.
+ * The state that an executor has of its slice cannot be saved.
  */
 void vgpu_migration_init(struct vgpu_device *device)
 {
@@ -290,7 +294,7 @@ void vgpu_migration_init(struct vgpu_device *device)
 }
 
 /**
- * vgpu_migration_end - back to running, whatever was under way
+ * vgpu_migration_end - return to RUNNING from any state
  * @device: state_lock held, not enabled, its memory is not used again
  */
 void vgpu_migration_end(struct vgpu_device *device)
@@ -300,7 +304,7 @@ void vgpu_migration_end(struct vgpu_device *device)
 }
 
 /**
- * vgpu_migration_reset - the same, of a device that will be used again
+ * vgpu_migration_reset - the same, for a device that will be used again
  * @device: state_lock held, not enabled
  */
 void vgpu_migration_reset(struct vgpu_device *device)

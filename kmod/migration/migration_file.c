@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A stream on its way from or to the VMM: device memory between a header and a trailer.
- * See migration_file.h.
+ * The file through which the VMM reads or writes a stream: device memory between a
+ * header and a trailer. See migration_file.h.
  */
 #include <linux/anon_inodes.h>
 #include <linux/fs.h>
@@ -14,7 +14,7 @@
 
 /**
  * vgpu_migration_bytes - length of a stream
- * @device: that is saved or restored
+ * @device: the one that is saved or restored
  */
 u64 vgpu_migration_bytes(const struct vgpu_device *device)
 {
@@ -22,7 +22,7 @@ u64 vgpu_migration_bytes(const struct vgpu_device *device)
 	       sizeof(struct vgpu_migration_trailer);
 }
 
-/* Where the stream at its position lies, and how much of @count in one part of it. */
+/* The part of the stream at the file's position, and how much of @count lies in it. */
 static size_t vgpu_migration_part(struct vgpu_migration_file *file, size_t count, void **part)
 {
 	struct vgpu_device *device = file->device;
@@ -42,7 +42,7 @@ static size_t vgpu_migration_part(struct vgpu_migration_file *file, size_t count
 	return min_t(u64, count, sizeof(file->trailer) - at);
 }
 
-/* @bytes of @part have passed. */
+/* Record that @bytes of @part were transferred. */
 static void vgpu_migration_advance(struct vgpu_migration_file *file, const void *part,
 				   size_t bytes)
 {
@@ -53,7 +53,7 @@ static void vgpu_migration_advance(struct vgpu_migration_file *file, const void 
 	file->position += bytes;
 }
 
-/* Copy what comes next to @piece; 0 at the end. */
+/* Copy the next bytes to @piece; returns 0 at the end. */
 static ssize_t vgpu_migration_take(struct vgpu_migration_file *file, size_t count)
 {
 	struct vgpu_device *device = file->device;
@@ -97,7 +97,7 @@ static ssize_t vgpu_migration_read(struct file *filp, char __user *to, size_t co
 	return done ?: bytes;
 }
 
-/* The header is complete: will this device take it? */
+/* The header is complete: check whether this device accepts it. */
 static int vgpu_migration_accept_header(struct vgpu_migration_file *file)
 {
 	const char *fault;
@@ -114,7 +114,7 @@ static int vgpu_migration_accept_header(struct vgpu_migration_file *file)
 	return ret;
 }
 
-/* The stream is complete: is device memory what was saved? */
+/* The stream is complete: check whether device memory is what was saved. */
 static int vgpu_migration_accept_memory(struct vgpu_migration_file *file)
 {
 	file->complete = le32_to_cpu(file->trailer.checksum) == (u32)~file->memory_checksum;
@@ -125,8 +125,8 @@ static int vgpu_migration_accept_memory(struct vgpu_migration_file *file)
 }
 
 /*
- * Once a part is there it is judged: who writes can be refused, a VMM that says that
- * the VM runs can not.
+ * Check each part as soon as it is complete: a write can be refused, but a VMM that
+ * reports that the VM runs cannot.
  */
 static int vgpu_migration_accept(struct vgpu_migration_file *file)
 {
@@ -137,7 +137,7 @@ static int vgpu_migration_accept(struct vgpu_migration_file *file)
 	return 0;
 }
 
-/* Put the beginning of @piece into the stream; how much, or a negative errno. */
+/* Append the beginning of @piece to the stream; returns its length or a negative errno. */
 static ssize_t vgpu_migration_give(struct vgpu_migration_file *file, size_t count)
 {
 	struct vgpu_device *device = file->device;
@@ -181,7 +181,7 @@ static ssize_t vgpu_migration_write(struct file *filp, const char __user *from, 
 		}
 		bytes = vgpu_migration_give(file, wanted);
 		if (bytes < 0) {
-			/* Of no use is what was taken before, but for a whole stream. */
+			/* Bytes accepted before are useless, unless the stream is whole. */
 			if (!file->complete)
 				done = 0;
 			break;
@@ -215,7 +215,7 @@ static const struct file_operations vgpu_migration_restoring_ops = {
 };
 
 /**
- * vgpu_migration_forget - end the use of the file, if there is one
+ * vgpu_migration_forget - stop using the file, if there is one
  * @device: state_lock held
  *
  * The VMM may keep it open.
@@ -242,7 +242,7 @@ static void vgpu_migration_describe(const struct vgpu_device *device,
 }
 
 /**
- * vgpu_migration_open - the file of a stream that begins
+ * vgpu_migration_open - create the file of a new stream
  * @device: state_lock held, has no such file
  * @save: for reading; else for writing
  *

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The file of one saving or restoring: device and file hold each other until the state in
- * which the file is of use ends, by the VMM's wish, a reset, revocation or close; then it
- * only returns errors. Its lock keeps readers and writers in order and may be held over a
- * page fault; state_lock, taken inside it, never is.
+ * The file of one save or restore. Device and file hold references to each other until
+ * the device leaves the migration state of the file, by request of the VMM, a reset,
+ * revocation or close. From then on the file only returns errors. Its lock serializes
+ * readers and writers and may be held over a page fault; state_lock, which is taken
+ * inside it, never is.
  */
 #ifndef VGPU_MIGRATION_FILE_H
 #define VGPU_MIGRATION_FILE_H
@@ -14,19 +15,20 @@
 #define VGPU_MIGRATION_PIECE_BYTES	(64U << 10)
 
 /**
- * struct vgpu_migration_file - one saving or restoring
+ * struct vgpu_migration_file - one save or restore
  * @device: holds a reference
- * @filp: what the VMM has; the device holds a reference while it names this
+ * @filp: the VMM's file; the device holds a reference to it while it points to this
+ *	struct
  * @lock: one reader or writer at a time; outside state_lock
- * @position: bytes of the stream behind us; a writer changes it under both locks
- * @memory_checksum: of device memory up to @position, not inverted; as @position
+ * @position: bytes of the stream done; a writer changes it under both locks
+ * @memory_checksum: of device memory up to @position, not inverted; locked like @position
  * @header: of the stream
  * @trailer: of the stream
- * @target: the device, as a header has to fit it
+ * @target: the device that a header must fit
  * @state: from a restored header
  * @parsed: @state is valid
- * @complete: so is device memory
- * @piece: on its way from or to the VMM
+ * @complete: device memory is valid, too
+ * @piece: buffer for the transfer from or to the VMM
  */
 struct vgpu_migration_file {
 	struct vgpu_device *device;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What may be in a migration stream. It comes from another host through a VMM, so
- * it is believed no more than a guest is: every field is checked against what this
- * device could have become by itself.
+ * The valid contents of a migration stream. It comes from another host through a
+ * VMM, so it is trusted no more than a guest: every field is checked against the
+ * states that this device could have reached by itself.
  *
- * Pure: looks at its arguments only. Built for the kernel and for tests.
+ * The functions only use their arguments. They are built for the kernel and for
+ * tests.
  */
 #ifdef __KERNEL__
 #include <linux/errno.h>
@@ -38,8 +39,8 @@ __u32 vgpu_migration_checksum(const struct vgpu_migration_header *header)
 }
 
 /**
- * vgpu_migration_format - make a header
- * @header: out, but for @config and @msix, which are there already
+ * vgpu_migration_format - fill in a header
+ * @header: out; @config and @msix are filled in already
  * @state: of a stopped device
  * @target: that device
  */
@@ -74,7 +75,7 @@ void vgpu_migration_format(struct vgpu_migration_header *header,
 	header->checksum = cpu_to_le32(vgpu_migration_checksum(header));
 }
 
-/* Did only bits change that can be written? */
+/* Do @bytes differ from @initial only in writable bits? */
 static bool vgpu_bytes_reachable(const __u8 *bytes, const __u8 *initial,
 				 const __u8 *writable, unsigned int count)
 {
@@ -86,7 +87,7 @@ static bool vgpu_bytes_reachable(const __u8 *bytes, const __u8 *initial,
 	return true;
 }
 
-/* Is it a stream that this version of the module understands? */
+/* Which field shows a stream of another version of the module, or NULL. */
 static const char *vgpu_migration_foreign(const struct vgpu_migration_header *header)
 {
 	__u32 abi = le32_to_cpu(header->abi);
@@ -102,7 +103,7 @@ static const char *vgpu_migration_foreign(const struct vgpu_migration_header *he
 	return NULL;
 }
 
-/* Does it say what no device says of itself? */
+/* Which field has a value that no device has, or NULL. */
 static const char *vgpu_migration_malformed(const struct vgpu_migration_header *header,
 					    const struct vgpu_migration_target *target)
 {
@@ -120,8 +121,9 @@ static const char *vgpu_migration_malformed(const struct vgpu_migration_header *
 }
 
 /*
- * Is it of another kind of device? Engines of one name may execute more than they
- * once did, but a guest never less than it has found.
+ * Which field shows another kind of device, or NULL. Engines of one name may
+ * execute more operations than they once did, but a guest may never find fewer than
+ * before.
  */
 static const char *vgpu_migration_other_engine(const struct vgpu_migration_header *header,
 					       const struct vgpu_migration_target *target)
@@ -152,11 +154,14 @@ static void vgpu_migration_take_apart(const struct vgpu_migration_header *header
 	state->reported = flags & VGPU_MIGRATION_REPORTED;
 }
 
-/* Is it a state that a device comes to? */
+/* Which field is in a state that no device reaches, or NULL. */
 static const char *vgpu_migration_impossible(const struct vgpu_migration_header *header,
 					     const struct vgpu_migration_state *state)
 {
-	/* A clock of 63 bits has measured it: what is added here never makes it wrap. */
+	/*
+	 * A 63 bit clock has measured it, so adding to it on this host never makes
+	 * it wrap.
+	 */
 	if (state->run_ns >> 63)
 		return "run_ns";
 	if (state->error > VGPU_MIGRATION_ERROR_MAX)
@@ -171,20 +176,20 @@ static const char *vgpu_migration_impossible(const struct vgpu_migration_header 
 		return "ring";
 	if (state->tail - state->completed > state->setup.entries)
 		return "tail";
-	/* PCI_COMMAND, PCI_COMMAND_MASTER: without it no ring stays enabled */
+	/* PCI_COMMAND, PCI_COMMAND_MASTER: without bus mastering no ring stays enabled */
 	return header->config[4] & 4 ? NULL : "config";
 }
 
 /**
- * vgpu_migration_parse - check a header and take it apart
+ * vgpu_migration_parse - check and decode a header
  * @header: private copy, complete
- * @target: the device that is to take it over
+ * @target: the device to restore to
  * @state: out, on success
- * @fault: out, else: the name of the field that cannot be
+ * @fault: out, on failure: the name of the invalid field
  *
- * Return: 0; -EPROTONOSUPPORT for a stream of another version, -ERANGE for one with
- * another size of device memory, -EOPNOTSUPP for one from another engine, -EINVAL
- * for one that no device has made.
+ * Return: 0; -EPROTONOSUPPORT for a stream of another version; -ERANGE for another
+ * size of device memory; -EOPNOTSUPP for a stream from another engine; -EINVAL for
+ * a stream that no device has made.
  */
 int vgpu_migration_parse(const struct vgpu_migration_header *header,
 			 const struct vgpu_migration_target *target,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The stream in which a stopped slice travels:
+ * The stream that carries a stopped slice to another host:
  *
  *   struct vgpu_migration_header   everything but device memory, with its checksum
  *   device memory                  whole
  *   struct vgpu_migration_trailer  its checksum
  *
- * What an operator sets (tenant, weight, cap) and what a host counts does not travel.
- * Plain C: user space builds it too.
+ * Settings of the operator (tenant, weight, cap) and counters of the host are not in
+ * the stream. Plain C: user space builds it, too.
  */
 #ifndef VGPU_MIGRATION_STREAM_H
 #define VGPU_MIGRATION_STREAM_H
@@ -25,13 +25,13 @@
 
 /* struct vgpu_migration_header.flags */
 #define VGPU_MIGRATION_ENABLED		(1u << 0)	/* the rings are in use */
-#define VGPU_MIGRATION_REPORTED		(1u << 1)	/* the guest was told of the error */
+#define VGPU_MIGRATION_REPORTED		(1u << 1)	/* the guest was notified of the error */
 #define VGPU_MIGRATION_FLAGS		0x3u
 
 /**
  * struct vgpu_migration_header - the beginning of the stream, little endian
  * @magic: VGPU_MIGRATION_MAGIC
- * @version: VGPU_MIGRATION_VERSION; another one is not understood
+ * @version: VGPU_MIGRATION_VERSION; no other version is accepted
  * @header_bytes: sizeof(struct vgpu_migration_header)
  * @memory_bytes: device memory that follows
  * @abi: VGPU_ABI of the device that was saved
@@ -41,9 +41,9 @@
  * @shadow: see @ring
  * @run_ns: VGPU_REG_RUN_NS
  * @entries: see @ring
- * @run_ns_hi: what reading its low half has latched
+ * @run_ns_hi: high half, latched by reading the low half
  * @tail: as last written to the doorbell
- * @completed: items answered; what comes after them is fetched again
+ * @completed: items answered; later items are fetched again
  * @error: enum vgpu_error
  * @error_index: item at fault
  * @config: configuration space
@@ -85,16 +85,16 @@ struct vgpu_migration_trailer {
 };
 
 /**
- * struct vgpu_migration_state - a header in the host's own terms
+ * struct vgpu_migration_state - a decoded header, in host byte order
  * @setup: ring registers
- * @run_ns: see struct vgpu_migration_header, as all below
+ * @run_ns: like the following fields, see struct vgpu_migration_header
  * @run_ns_hi: .
  * @tail: .
  * @completed: .
  * @error: .
  * @error_index: .
  * @enabled: the rings are in use
- * @reported: the guest was told of the error
+ * @reported: the guest was notified of the error
  */
 struct vgpu_migration_state {
 	struct vgpu_ring_setup setup;
@@ -109,10 +109,10 @@ struct vgpu_migration_state {
 };
 
 /**
- * struct vgpu_migration_target - the device that gives a state, or is to take one over
+ * struct vgpu_migration_target - the device that is saved or restored
  * @memory_bytes: its device memory
  * @engine: name of its engine, filled up with zeros
- * @operations: what that executes
+ * @operations: operations that its engine executes
  * @config: configuration space after power on
  * @config_writable: bits of it that a guest can change
  * @msix: MSI-X table after power on
