@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * vgpumgr kernel module: the objects and who owns them.
+ * vgpumgr kernel module: the objects and their ownership.
  *
- * parent   one accelerator (a PCI function bound to this driver, or adopted while
- *          it is bound to its vendor's), its mdev types and its engine. Its storage
- *          stays until the module goes.
+ * parent   one accelerator (a PCI function bound to this driver, or adopted while bound
+ *          to its vendor's driver), its mdev types and its engine. Its storage stays
+ *          until the module is unloaded.
  * engine   executes items on one parent: a kernel thread, a scheduler, a lock.
  * tenant   the scheduler group of one tenant on one parent, and its name.
  * device   one slice: the mdev that a VM opens.
- * ring     one enabling of a device's submission ring, until reset or close; owned by
- *          the device, kept alive by its items, so that closing a device
- *          never waits for the engine.
- * item     one fetched descriptor with everything it needs to be executed.
+ * ring     one enabling of a device's submission ring, until reset or close. The device
+ *          owns the ring and its items keep it alive, so closing a device never waits
+ *          for the engine.
+ * item     one fetched descriptor with everything needed to execute it.
  *
  * Locks, outermost first:
- *   the function's device lock   binding, unbinding, adopting it
+ *   the function's device lock   binding, unbinding and adopting it
  *   executor->lock       binding a process
- *   vgpu_parents_lock    the list of parents; nobody waits for parent->lock with it
- *   parent->lock         tenants, devices, memberships, memory, who is open
+ *   vgpu_parents_lock    the list of parents; a holder never waits for parent->lock
+ *   parent->lock         tenants, devices, memberships, memory, open devices
  *   device->state_lock   registers, configuration space, the ring
  *   engine->lock         (spin, irq) scheduler, rings' item lists, dead flags, leases
- *   windows->lock        (spin, irq) what the windows of a device are
+ *   windows->lock        (spin, irq) the windows of a device
  *   device->irq_lock     (spin, irq) eventfd contexts
  */
 #ifndef VGPU_H
@@ -65,10 +65,10 @@ struct vgpu_parent;
 struct vgpu_ring;
 
 /**
- * struct vgpu_calibration - what an engine was measured to cost
+ * struct vgpu_calibration - measured costs of an engine
  * @switch_cost_ns: of changing from one slice to another
  * @fact_ps: of one multiplication of VGPU_OP_FACT, ps
- * @max_chunk_ns: to begin with; 0 for no other than that of the engine before
+ * @max_chunk_ns: initial value; 0 to keep the value of the previous engine
  */
 struct vgpu_calibration {
 	u64 switch_cost_ns;
@@ -77,25 +77,24 @@ struct vgpu_calibration {
 };
 
 /**
- * struct vgpu_engine_ops - what an engine can do
+ * struct vgpu_engine_ops - implementation of an engine
  * @name: as reported by the ``engine`` attribute
  * @operations: bit n: it executes operation n of enum vgpu_op
- * @whole_items: it can neither split an item nor stop it, so that one longer than
- *	max_chunk is refused
- * @lends: it executes nothing itself: processes use the accelerator in turns, one executor
- *	with its children for each slice (engine/lending.c). Has no @execute and no @estimate_ns
- * @drives: whether it can drive a PCI function
- * @start: take the function and measure the engine; its state, or an ERR_PTR with
+ * @whole_items: it can neither split an item nor stop it, so an item longer than max_chunk is
+ *	refused
+ * @lends: it executes nothing itself: processes use the accelerator in turns, one executor with
+ *	its children for each slice (engine/lending.c). Has no @execute and no @estimate_ns
+ * @drives: returns whether it can drive a PCI function
+ * @start: take the function and measure the engine; returns its state, or an ERR_PTR with
  *	nothing left behind. May take seconds.
- * @stop: the reverse; nothing is under execution
- * @lasts_ns: how long the engine will be at @item, continued for at most @limit_ns,
- *	where that is known beforehand; else U64_MAX. No more than that and twice
- *	VGPU_ENGINE_NOTICE_NS is charged: for a late beginning, and a late end.
- *	Optional; engine->lock held
- * @execute: continue @item for @limit_ns if @lasts_ns said so, else for at most
- *	@limit_ns of engine time (a non splittable item until its end); true once it
- *	is finished. Engine thread only; may sleep, never touches guest memory. Ends
- *	in bounded time, with vgpu_engine_wedge() where the hardware does not.
+ * @stop: the reverse; nothing is executing
+ * @lasts_ns: how long the engine will execute @item, continued for at most @limit_ns, if that
+ *	is known beforehand; else U64_MAX. At most that time and twice VGPU_ENGINE_NOTICE_NS are
+ *	charged: for a late beginning, and a late end. Optional; engine->lock held
+ * @execute: continue @item for @limit_ns if @lasts_ns returned that, else for at most @limit_ns
+ *	of engine time (an item that cannot be split until its end); true once it is finished.
+ *	Engine thread only; may sleep, never touches guest memory. Ends in bounded time, by
+ *	vgpu_engine_wedge() if the hardware does not end.
  * @estimate_ns: predicted engine time of a whole item
  */
 struct vgpu_engine_ops {
@@ -118,29 +117,29 @@ struct vgpu_engine_ops {
 /**
  * struct vgpu_engine - one accelerator's execution and its scheduler
  * @ops: the implementation; changes only while there is no slice
- * @state: the implementation's own
+ * @state: private data of the implementation
  * @fact_ps: see struct vgpu_calibration
  * @lock: protects all of @sched to @held_ns, @wedged and every ring's item lists
- * @sched: who runs
+ * @sched: the scheduler
  * @thread: executes; the only caller of @ops->execute
  * @name: of the accelerator, for traces
- * @rings: those that are alive
+ * @rings: rings that are alive
  * @executing: the item @ops->execute works on
- * @leaving: slice to take out of the scheduler when @executing, which is its, is charged
- * @began_ns: when it was decided that @executing runs, from which on that is charged;
- *	written by @thread under @lock, read by @thread
+ * @leaving: slice of @executing, to be removed from the scheduler once @executing is charged
+ * @began_ns: when the decision to run @executing was made, from which it is charged; written by
+ *	@thread under @lock, read by @thread
  * @stops_ns: when @executing will stop or has stopped, U64_MAX if not known
  * @parked: @thread waits for work and must be woken
- * @holder: who pays for the idle engine, for traces; NULL for nobody
- * @held_since_ns: since when
- * @held_ns: hold time of its group before
- * @pace: by which @thread has its priority
- * @slept_ns: for how long @thread has slept since @began_ns
- * @busy_ns: for how long it was awake at brief items, less four times what it slept
- * @events: on their way to listeners, @lock
+ * @holder: the slice that pays for the idle engine, for traces; NULL for none
+ * @held_since_ns: since when it pays
+ * @held_ns: hold time of its group before that
+ * @pace: sets the priority of @thread
+ * @slept_ns: how long @thread has slept since @began_ns
+ * @busy_ns: how long it was awake at brief items, less four times the time it slept
+ * @events: not sent yet, @lock
  * @wedged: the hardware does not answer: nothing is executed until it is started again
  * @arbiter: lends an engine that lends, @lock
- * @lease_timer: when it is to look again
+ * @lease_timer: when the arbiter has to look again
  */
 struct vgpu_engine {
 	const struct vgpu_engine_ops *ops;
@@ -170,7 +169,7 @@ struct vgpu_engine {
 
 /**
  * struct vgpu_memory_class - one mdev type: a size of device memory
- * @type: what the mdev core sees
+ * @type: the mdev core's type
  * @bytes: device memory of each slice of this type
  */
 struct vgpu_memory_class {
@@ -185,13 +184,13 @@ struct vgpu_memory_class {
  * struct vgpu_parent - one accelerator
  * @refs: one for the driver binding or adoption, one for each device until its release
  * @node: in vgpu_parents
- * @gone: in the list of those to free when the module goes
+ * @gone: in the list of parents to free when the module is unloaded
  * @pdev: the PCI function; valid while @mdev is registered
- * @name: PCI address; how every control surface names a parent
- * @driver: name of the driver that the function was bound to when it came
- * @adopted: that driver is not this one
- * @leave: unregisters it, once it is not adopted any more
- * @left: @leave has done so
+ * @name: PCI address; the name of a parent on every control surface
+ * @driver: name of the driver that the function was bound to when it was added
+ * @adopted: the function is bound to another driver than this one
+ * @leave: unregisters it after its adoption has ended
+ * @left: @leave is done
  * @mdev: registration with the mdev core
  * @lock: protects everything below up to @engine
  * @tenants: struct vgpu_tenant
@@ -199,12 +198,11 @@ struct vgpu_memory_class {
  * @memory_total: device memory of this accelerator, bytes
  * @memory_reserved: sum over created devices
  * @attach_permit: opening a device consumes a permit
- * @generation: of how the engine is shared, vgpu_generation_next()
- * @removed: the driver is being unbound, or does not share any more; nothing new may be
- *	added
+ * @generation: of the engine's sharing parameters, vgpu_generation_next()
+ * @removed: the driver is being unbound, or the adoption has ended; nothing new may be added
  * @engine: its engine
  * @classes: memory classes, indexed like @types
- * @types: pointers handed to the mdev core
+ * @types: pointers passed to the mdev core
  * @nr_types: how many of them are registered
  */
 struct vgpu_parent {
@@ -235,19 +233,19 @@ struct vgpu_parent {
 /**
  * struct vgpu_tenant - a tenant's group on one parent
  * @node: in parent->tenants, ordered by @id
- * @id: vgpu_id_next(): resumes dumps, and tells one life of a name from the next
- * @parent: where; a tenant never outlives its parent
+ * @id: vgpu_id_next(): resumes dumps, and distinguishes tenants that had the same name at
+ *	different times
+ * @parent: its accelerator; a tenant never outlives its parent
  * @name: the tenant
- * @configured: @group is in the engine's scheduler; until then its devices
- *	are inert
+ * @configured: @group is in the engine's scheduler; until then its devices are inert
  * @generation: of @params, vgpu_generation_next(); 0 while not configured
  * @params: as set
  * @devices: how many devices name it
- * @group: what the scheduler sees, engine->lock
- * @events: what is to be told of it, engine->lock
+ * @group: its group in the scheduler, engine->lock
+ * @events: events about it that are not queued yet, engine->lock
  *
- * Created by the first configuration or by the first device that names it;
- * freed when neither is left. parent->lock.
+ * Created by the first configuration or by the first device that names it; freed when it is not
+ * configured and no device names it. parent->lock.
  */
 struct vgpu_tenant {
 	struct list_head node;
@@ -263,7 +261,7 @@ struct vgpu_tenant {
 };
 
 /**
- * struct vgpu_memory - device memory of one open
+ * struct vgpu_memory - device memory of one open device
  * @refs: the device while open, and each ring
  * @bytes: size
  * @data: zeroed when allocated and before it is freed
@@ -276,8 +274,8 @@ struct vgpu_memory {
 
 /**
  * struct vgpu_operand - one operand of an item
- * @data: where the engine finds it: staging or device memory
- * @guest: guest address a staged operand comes from or goes to
+ * @data: its memory for the engine: staging or device memory
+ * @guest: guest address that a staged operand is copied from or to
  * @bytes: size; 0 when the operation has no such operand
  * @staged: @data is a staging buffer owned by the item
  */
@@ -293,14 +291,14 @@ struct vgpu_operand {
  * @node: in ring->ready, then ring->done
  * @late: in the list of items to drop
  * @ring: holds a reference
- * @desc: the only copy of the descriptor that is ever looked at
+ * @desc: the only copy of the descriptor that is ever used
  * @number: position in the ring, free running
  * @dst: destination
  * @src: sources
  * @done: progress within the operation, in the engine's own units
  * @result: for the completion
  * @run_ns: engine time charged so far
- * @staging_bytes: host memory held by its operands
+ * @staging_bytes: host memory of its operands
  */
 struct vgpu_item {
 	struct list_head node;
@@ -333,17 +331,17 @@ struct vgpu_item {
  * @inflight_bytes: their staging memory; worker only
  * @ready: items to execute, the first may be executing; engine->lock
  * @done: items to answer; engine->lock
- * @dma_bytes: moved and not yet counted; worker only
+ * @dma_bytes: transferred and not yet counted; worker only
  * @dead: reset or closed: late items are dropped; engine->lock
  * @paused: nothing new begins, nothing is fetched; engine->lock
- * @quiet: paused, and nothing delays that any more
- * @memcg: who pays for staged operands, may be NULL
- * @released: the worker must let go of it; set before the worker is killed
- * @left: the worker has let go of it
- * @reported: the guest was told of the error; worker only
+ * @quiet: paused, with nothing left to wait for
+ * @memcg: cgroup charged for staged operands, may be NULL
+ * @released: the worker must stop serving the ring; set before the worker is killed
+ * @left: the worker has stopped serving the ring
+ * @reported: the guest was notified of the error; worker only
  * @pending: there may be something to do for the worker
  * @worker: the slice's: answers, fetches, stages
- * @watchdog: ends an access to guest memory that does not answer
+ * @watchdog: interrupts an access to guest memory that does not answer
  * @batch: descriptors being fetched; worker only
  */
 struct vgpu_ring {
@@ -377,7 +375,7 @@ struct vgpu_ring {
 };
 
 /**
- * struct vgpu_device_stats - counters of one slice beside the scheduler's
+ * struct vgpu_device_stats - counters of one slice outside the scheduler
  * @items: answered
  * @dma_bytes: read from and written to guest memory
  * @doorbells: doorbell writes; written under the device's state_lock only
@@ -396,7 +394,7 @@ struct vgpu_device_stats {
 
 /**
  * struct vgpu_device - one slice
- * @vdev: what VFIO sees; embeds the life time
+ * @vdev: the VFIO device; its lifetime is that of this struct
  * @parent: holds a reference until release
  * @node: in parent->devices, parent->lock
  * @uuid: its name
@@ -405,46 +403,45 @@ struct vgpu_device_stats {
  * @params: weight and cap inside the tenant's group, parent->lock
  * @permit_until: jiffies until which a permit is valid; 0 for none; parent->lock
  * @open: between open_device and close_device, parent->lock
- * @opener_pid: who opened it, its thread group; parent->lock
- * @opener_comm: its name; parent->lock
- * @log: how often the log is told of it
- * @slice: what the scheduler sees, engine->lock
- * @scheduled: @slice is in the scheduler: it has a configured tenant and is not
- *	revoked; engine->lock, set with parent->lock held too
- * @binding: who executes for it if the engine lends; changes under engine->lock and
- *	windows.lock
- * @party: what the arbiter sees of it; engine->lock
- * @children: of @binding, by whose leave they work; engine->lock
- * @requests_paid_ns: until when what its children have asked for is paid, see
- *	vgpu_request_take()
+ * @opener_pid: thread group of the process that opened it; parent->lock
+ * @opener_comm: name of that process; parent->lock
+ * @log: limits its lines in the log
+ * @slice: its slice in the scheduler, engine->lock
+ * @scheduled: @slice is in the scheduler: it has a configured tenant and is not revoked;
+ *	engine->lock, set with parent->lock held too
+ * @binding: its executor if the engine lends; changes under engine->lock and windows.lock
+ * @party: its party in the arbiter; engine->lock
+ * @children: the children of @binding; engine->lock
+ * @requests_paid_ns: time up to which its children's requests are paid, see vgpu_request_take()
  * @windows: BAR2, if the engine lends
  * @worker: accesses guest memory, while open
- * @served: the ring that it serves or is to serve; set under @state_lock, cleared by it
+ * @served: the ring that the worker serves or is to serve; set under @state_lock, cleared by
+ *	the worker
  * @dma_lock: held during each access to guest memory, by @worker
  * @state_lock: protects everything below
  * @memory: device memory while open
  * @ring: while enabled; written under @state_lock and engine->lock
  * @config: PCI configuration space
- * @msix_table: what a VMM stored there; vectors are wired by VFIO, not by it
+ * @msix_table: as stored by the VMM; not used here, because VFIO connects the vectors
  * @setup: ring registers, used when enabled
  * @run_ns_hi: latched by reading VGPU_REG_RUN_NS_LO
  * @run_ns_before: engine time of a restored slice on other hosts
  * @run_ns_settled: engine time on this host when it was last read
- * @parked_ns_settled: of the scheduler, at that moment
- * @migration_state: anything but running keeps the ring paused
- * @migration: what is being saved or restored; holds a reference to its file
- * @revoked: being removed: the function looks as if it was pulled out; written
- *	under engine->lock
+ * @parked_ns_settled: the scheduler's parked time at that moment
+ * @migration_state: the ring is paused in every state except running
+ * @migration: the save or restore in progress; holds a reference to its file
+ * @revoked: being removed: the function behaves as if it was pulled out; written under
+ *	engine->lock
  * @error: enum vgpu_error; engine->lock
  * @error_index: item at fault; engine->lock
- * @storm_tokens: for what brings no work, see vgpu_storm_take(); engine->lock
+ * @storm_tokens: for actions that bring no work, see vgpu_storm_take(); engine->lock
  * @storm_refill_ns: when @storm_tokens was last refilled; engine->lock
- * @ration: for how long @worker has real-time priority; its only
- * @stats: engine->lock, but for what struct vgpu_device_stats says of one
- * @events: what is to be told of it, engine->lock
+ * @ration: how much longer @worker may have real-time priority; @worker only
+ * @stats: engine->lock, except as struct vgpu_device_stats says
+ * @events: events about it that are not queued yet, engine->lock
  * @irq_lock: protects @vectors and @request
  * @vectors: MSI-X eventfds
- * @request: eventfd by which the VMM is asked to let go
+ * @request: eventfd that asks the VMM to close the slice
  */
 struct vgpu_device {
 	struct vfio_device vdev;
@@ -515,7 +512,7 @@ void vgpu_parent_driver_unregister(void);
 int vgpu_attr_refused(struct device *dev, const char *attribute, int ret);
 int vgpu_attr_refused_for(struct device *dev, const char *attribute, const char *field, int ret);
 
-/* Gives up what a search for an object of @parent has taken. */
+/* Releases what a search for an object of @parent has locked and referenced. */
 static inline void vgpu_parent_unlock(struct vgpu_parent *parent)
 {
 	mutex_unlock(&parent->lock);
@@ -548,7 +545,7 @@ extern const struct attribute_group *vgpu_device_groups[];
 /* control/netlink.c */
 int vgpu_netlink_register(void);
 void vgpu_netlink_unregister(void);
-void vgpu_netlink_changed(void);	/* a GPU, tenant or slice came or went */
+void vgpu_netlink_changed(void);	/* a GPU, tenant or slice was added or removed */
 
 /* function/device.c: life of a slice */
 int vgpu_device_driver_register(void);

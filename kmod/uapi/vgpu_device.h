@@ -6,8 +6,8 @@
  *
  *   0x0000  registers     aligned 32-bit accesses; a 64-bit access to an
  *                         aligned pair equals two 32-bit ones, low half
- *                         first. Any other access reads as ones and writes
- *                         nothing.
+ *                         first. Any other read returns ones, and any other
+ *                         write is ignored.
  *   0x1000  doorbell      write: the new submission tail
  *   0x1010  window bell   write: number of a window whose child is to wake up
  *   0x2000  MSI-X table
@@ -15,51 +15,50 @@
  *
  * Life of an item. The guest puts a descriptor into the submission ring at
  * index ``tail & (entries - 1)``, advances its free-running 32-bit tail, and
- * writes the tail to the doorbell. The device may fetch a descriptor again and
- * looks at its last copy only. It executes the items of one slice in order, and
- * answers item number n in completion ring entry ``n & (entries - 1)`` with
- * ``seq = n + 1``. An entry may be reused once its completion was read, so
- * ``tail - completed`` never exceeds ``entries``. All fields are little endian.
+ * writes the tail to the doorbell. The device may fetch a descriptor several times and only
+ * uses its last copy. It executes the items of one slice in order, and answers item number n in
+ * completion ring entry ``n & (entries - 1)`` with ``seq = n + 1``. An entry may be reused once
+ * its completion was read, so ``tail - completed`` never exceeds ``entries``. All fields are
+ * little endian.
  *
- * Operands in device memory are accessed in the order of the items. Those in
- * guest memory are read at any time after the doorbell and written, in order,
- * at any time before the completion: an item that reads what an earlier one
- * writes to guest memory is submitted after that one's completion.
+ * Operands in device memory are accessed in the order of the items. Operands in guest memory
+ * are read at any time after the doorbell. They are written, in order, at any time before the
+ * completion. So an item that reads guest memory written by an earlier item must be submitted
+ * after the completion of that item.
  *
- * Requests. A guest may say which items belong together: each but the last of a
- * request has VGPU_DESC_MORE. Where the tenant was granted it, the engine is then
- * held for the next item, at the tenant's expense: until that item is there, an
- * item without the flag is done, or the tenant's limits are reached. Who has said
- * that more follow and finds that nothing does sends an item, maybe a VGPU_OP_NOP,
- * with VGPU_DESC_END, which is not part of that request. @kernel_id names work that
- * takes equally long, so that what follows can be predicted. None of this changes
- * what an item does, and a lie costs its sender.
+ * Requests. A guest may mark which items belong together: every item of a request except the
+ * last has VGPU_DESC_MORE. If the tenant was granted it, the engine is then held for the next
+ * item, at the tenant's expense. The hold lasts until that item is there, an item without the
+ * flag is done, or the tenant's limits are reached. A guest that announced more items and then
+ * has none sends an item with VGPU_DESC_END, for example a VGPU_OP_NOP; it is not part of that
+ * request. @kernel_id names a kind of work that takes equally long each time, so that its
+ * duration can be predicted. None of this changes the result of an item, and false information
+ * only costs its sender.
  *
- * Windows. Where VGPU_REG_FEATURES has VGPU_FEATURE_WINDOWS, BAR2 is memory: as many windows
- * of equal size as VGPU_REG_WINDOWS says, each shared with one process of the host, its
- * executor's child. Nothing that is in a window concerns the device. The guest's kernel
- * gives each of its processes a window of its own: it opens one that is free (WINDOW_OPEN)
- * and closes it when the process is gone (WINDOW_CLOSE); it is free again, and zeroed, when
- * the host has let go of it. A write of a window's number to 0x1010 rings: the child wakes
- * up and looks. When the child rings, or a window's state changes, its bit in WINDOW_EVENTS
- * is set, and the completion vector comes when there was none set. A reset closes all
- * windows. No window costs engine time, and none is needed for items.
+ * Windows. If VGPU_REG_FEATURES has VGPU_FEATURE_WINDOWS, BAR2 is memory. It consists of
+ * VGPU_REG_WINDOWS windows of equal size, each shared with one process of the host, a child of
+ * the slice's executor. The device does not use the contents of a window. The guest's kernel
+ * gives each of its processes a separate window: it opens a free window (WINDOW_OPEN) and
+ * closes it when the process is gone (WINDOW_CLOSE). The window is free again, and zeroed, when
+ * the host has released it. Writing a window's number to 0x1010 wakes its child. When the child
+ * signals the guest, or a window's state changes, the window's bit in WINDOW_EVENTS is set; if
+ * no bit was set before, the completion vector is raised. A reset closes all windows. Windows
+ * cost no engine time, and items do not need them.
  *
  * Errors are sticky: a malformed descriptor, address, ring or doorbell stops
  * this slice, sets VGPU_STATUS_ERROR, VGPU_REG_ERROR and VGPU_REG_ERROR_INDEX,
  * and raises the error vector. Items already completed stay valid. Only a
- * reset (VGPU_CONTROL_RESET, function level reset, VFIO reset or reopening)
- * leaves the state. While bus mastering is off the device neither accesses guest
- * memory nor interrupts. Once the write that resets has returned, the device accesses
- * no guest memory.
+ * reset (VGPU_CONTROL_RESET, function level reset, VFIO reset or reopening) leaves the error
+ * state. While bus mastering is off the device neither accesses guest memory nor interrupts.
+ * Once the write that resets has returned, the device does not access guest memory.
  *
- * Versions. A device with the same major number in VGPU_REG_ABI has everything that an older
- * minor one had, but for what VGPU_REG_FEATURES and VGPU_REG_OPS name: a driver looks there
- * before it uses that. Until 1.3 there were a byte channel and an operation that a process of
- * the host executed. Their registers (0x68, 0x6c), doorbells (0x1008, 0x100c), feature (bit 0),
- * operation (7) and error (13) get no other meaning.
+ * Versions. A device with the same major number in VGPU_REG_ABI has all features of older minor
+ * versions, except those that VGPU_REG_FEATURES and VGPU_REG_OPS report: a driver must check
+ * these registers before it uses such a feature. Up to version 1.3 there were a byte channel
+ * and an operation that a process of the host executed. Their registers (0x68, 0x6c), doorbells
+ * (0x1008, 0x100c), feature (bit 0), operation (7) and error (13) are never reused.
  *
- * A function that was taken away reads as ones everywhere; the error vector says so.
+ * A function that was removed reads as ones everywhere; the error vector reports the removal.
  */
 #ifndef _UAPI_VGPU_DEVICE_H
 #define _UAPI_VGPU_DEVICE_H
@@ -81,11 +80,14 @@
 #define VGPU_VECTOR_ERROR	1
 #define VGPU_VECTORS		2
 
-/* Registers. RO unless marked RW; RW ones only change while not enabled. */
+/*
+ * Registers. RO unless marked RW. Without "always", RW registers can only be changed while not
+ * enabled.
+ */
 #define VGPU_REG_ID		0x00	/* VGPU_ID */
 #define VGPU_REG_ABI		0x04	/* major << 16 | minor */
 #define VGPU_REG_OPS		0x08	/* bit n: operation n exists */
-#define VGPU_REG_FLAGS		0x0c	/* descriptor flags understood */
+#define VGPU_REG_FLAGS		0x0c	/* supported descriptor flags */
 #define VGPU_REG_CONTROL	0x10	/* RW, always: VGPU_CONTROL_* */
 #define VGPU_REG_STATUS		0x14	/* VGPU_STATUS_* */
 #define VGPU_REG_ERROR		0x18	/* enum vgpu_error */
@@ -109,7 +111,7 @@
 #define VGPU_REG_FACT_PS	0x60	/* predicted time of each multiplication of */
 					/* VGPU_OP_FACT, picoseconds */
 #define VGPU_REG_FEATURES	0x64	/* VGPU_FEATURE_*; zero before ABI 1.2 */
-#define VGPU_REG_WINDOWS	0x70	/* how many BAR2 has, at most 16 */
+#define VGPU_REG_WINDOWS	0x70	/* number of windows in BAR2, at most 16 */
 #define VGPU_REG_WINDOW_BYTES	0x74	/* size of each, a multiple of 4096 */
 #define VGPU_REG_WINDOW_OPEN	0x78	/* write, always: number of a free window */
 #define VGPU_REG_WINDOW_CLOSE	0x7c	/* write, always: number of an open or lost one */
@@ -136,14 +138,15 @@
 #define VGPU_WINDOWS_MAX	16
 
 /**
- * enum vgpu_window_state - a window as the guest sees it
- * @VGPU_WINDOW_FREE: zeroed, and nobody's
- * @VGPU_WINDOW_OPEN: the host has given it a child, or will; the child says so in the window
- * @VGPU_WINDOW_CLOSING: the guest is done with it, the host is not yet
- * @VGPU_WINDOW_LOST: its child has ended, and no other one comes: the guest closes it
+ * enum vgpu_window_state - state of a window, as the guest sees it
+ * @VGPU_WINDOW_FREE: zeroed and unused
+ * @VGPU_WINDOW_OPEN: the host has given it a child, or will; the child reports itself in the
+ *	window
+ * @VGPU_WINDOW_CLOSING: the guest has closed it, but the host has not released it yet
+ * @VGPU_WINDOW_LOST: its child has ended, and it gets no other child: the guest must close it
  *
- * Opening a window that is not free changes nothing, nor does closing one that is free
- * or closing.
+ * Opening a window that is not free has no effect, and neither has closing one that is free or
+ * closing.
  */
 enum vgpu_window_state {
 	VGPU_WINDOW_FREE = 0,
@@ -154,22 +157,22 @@ enum vgpu_window_state {
 
 /**
  * enum vgpu_error - why a slice stopped (VGPU_REG_ERROR)
- * @VGPU_ERROR_NONE: it did not
+ * @VGPU_ERROR_NONE: it has not stopped
  * @VGPU_ERROR_RING: ring, completion or shadow address or size invalid
- * @VGPU_ERROR_DOORBELL: tail beyond the ring, or stepping back
- * @VGPU_ERROR_STORM: more doorbells without an item than the budget allows
+ * @VGPU_ERROR_DOORBELL: tail beyond the ring, or moving backwards
+ * @VGPU_ERROR_STORM: more doorbells without an item than allowed
  * @VGPU_ERROR_DMA: the ring, a descriptor or an operand cannot be accessed
- * @VGPU_ERROR_OP: an operation that VGPU_REG_OPS does not name
+ * @VGPU_ERROR_OP: an operation that is not in VGPU_REG_OPS
  * @VGPU_ERROR_FLAGS: unknown flag, or a reserved or unused field not zero
  * @VGPU_ERROR_SIZE: operand size zero, misaligned or beyond a limit
- * @VGPU_ERROR_ADDRESS: operand range overflows, leaves device memory, or
- *	overlaps there where it must not
- * @VGPU_ERROR_CHUNK: predicted to take longer than CHUNK_NS_MAX, though
- *	VGPU_DESC_NOSPLIT, or any item of an engine that executes all in one piece
+ * @VGPU_ERROR_ADDRESS: operand range overflows, leaves device memory, or overlaps in device
+ *	memory where the operation forbids it
+ * @VGPU_ERROR_CHUNK: predicted to take longer than CHUNK_NS_MAX, with VGPU_DESC_NOSPLIT or on
+ *	an engine that executes every item in one piece
  * @VGPU_ERROR_MASTER: enabled or used while PCI bus mastering is off
- * @VGPU_ERROR_RESOURCE: the host has no memory to enable the ring or stage the item
- * @VGPU_ERROR_ENGINE: the accelerator stopped working; it cannot be enabled until the
- *	host has started it again
+ * @VGPU_ERROR_RESOURCE: the host lacks memory to enable the ring or to stage the item
+ * @VGPU_ERROR_ENGINE: the accelerator stopped working; the slice cannot be enabled until the
+ *	host has restarted it
  */
 enum vgpu_error {
 	VGPU_ERROR_NONE = 0,
@@ -188,7 +191,7 @@ enum vgpu_error {
 };
 
 /**
- * enum vgpu_op - what an item does
+ * enum vgpu_op - operation of an item
  * @VGPU_OP_NOP: nothing
  * @VGPU_OP_FILL: write pattern arg[1] to @dst; arg[0] bytes, a multiple of 4
  * @VGPU_OP_COPY: copy arg[0] bytes from @src to @dst; ranges in device memory
@@ -214,24 +217,24 @@ enum vgpu_op {
 
 #define VGPU_GEMM_DIM_MAX	512
 
-/* Descriptor flags. Operands lie in guest memory unless marked. */
+/* Descriptor flags. Operands are in guest memory unless marked. */
 #define VGPU_DESC_DST_DEVICE	(1u << 0)	/* @dst is an offset in device memory */
 #define VGPU_DESC_SRC_DEVICE	(1u << 1)
 #define VGPU_DESC_SRC2_DEVICE	(1u << 2)
 #define VGPU_DESC_IRQ		(1u << 3)	/* interrupt when completed */
 #define VGPU_DESC_NOSPLIT	(1u << 4)	/* in one piece of at most CHUNK_NS_MAX */
 #define VGPU_DESC_MORE		(1u << 5)	/* more items of the same request follow */
-#define VGPU_DESC_END		(1u << 6)	/* none of the request before this item does */
+#define VGPU_DESC_END		(1u << 6)	/* the previous request has no more items */
 #define VGPU_DESC_FLAGS		0x7fu
 
 /**
  * struct vgpu_desc - one item in the submission ring
  * @op: enum vgpu_op
  * @flags: VGPU_DESC_*
- * @kernel_id: the guest's name for this kind of work, see Requests above
+ * @kernel_id: the guest's id for this kind of work, see Requests above
  * @cookie: returned in the completion
- * @dst: destination, a guest physical address or a device memory offset;
- *	zero, as the other two, where the operation has no such operand
+ * @dst: destination, a guest physical address or a device memory offset; zero, like @src and
+ *	@src2, if the operation has no such operand
  * @src: first source
  * @src2: second source
  * @arg: see enum vgpu_op; unused ones are zero
@@ -250,8 +253,8 @@ struct vgpu_desc {
 };
 
 /**
- * enum vgpu_item_status - how an item ended
- * @VGPU_ITEM_OK: it was executed; no item ends otherwise
+ * enum vgpu_item_status - result of an item
+ * @VGPU_ITEM_OK: it was executed; there is no other status
  */
 enum vgpu_item_status {
 	VGPU_ITEM_OK = 0,
@@ -261,8 +264,8 @@ enum vgpu_item_status {
  * struct vgpu_completion - answer to one item
  * @cookie: of the descriptor
  * @result: of VGPU_OP_CRC32C and VGPU_OP_FACT, otherwise zero
- * @run_ns: engine time the item was charged
- * @seq: item number + 1, written with the entry; compare it to know validity
+ * @run_ns: engine time charged for the item
+ * @seq: item number + 1, written with the entry; the entry is valid if it matches
  * @status: enum vgpu_item_status
  */
 struct vgpu_completion {
@@ -274,7 +277,7 @@ struct vgpu_completion {
 };
 
 /**
- * struct vgpu_shadow - copies of registers the device keeps in guest memory
+ * struct vgpu_shadow - copies of registers that the device writes to guest memory
  * @fetched: VGPU_REG_FETCHED
  * @completed: VGPU_REG_COMPLETED, written after the completions it counts
  * @error: VGPU_REG_ERROR

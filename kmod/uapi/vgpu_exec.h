@@ -3,26 +3,27 @@
  * vgpumgr executors: the interface of /dev/vgpumgr-exec.
  *
  * With engine ``lease`` the engine is lent to one slice at a time (vgpu_lease_page.h), and
- * guest processes reach the host through windows (vgpu_device.h). Each slice has one
- * executor. It binds an open file of the device to the slice, starts a child for each window
- * that its guest opens, and operates the slice's gate. Whoever may open the device (root,
- * unless its mode is changed) may bind; the file then reaches that slice and nothing else. A
- * child has nothing but the three files of its window.
+ * guest processes communicate with the host through windows (vgpu_device.h). Each slice has
+ * one executor. It binds an open file of this device to the slice, starts a child for each
+ * window that the guest opens, and operates the slice's gate. Any process that may open the
+ * device (root, unless its mode is changed) may bind. The file then gives access to that
+ * slice only. A child only gets the three files of its window.
  *
- * A file that is not bound has no event (-ENOTCONN), and no other command (-ENOTTY).
+ * A file that is not bound has no events (-ENOTCONN), and only the command BIND (-ENOTTY for
+ * others).
  *
- * read() of a bound file gives one struct vgpu_exec_event; it waits for one unless
- * O_NONBLOCK (-EAGAIN). poll(): EPOLLIN while there is one. The kernel keeps states, no
- * queue: of a window only its present state is told, and of the gate the last request. An
- * event that could not be copied (-EFAULT) is told again. One thread reads or waits at a
- * time: another one gets -EBUSY of read(), and EPOLLERR of poll().
- * At the end (the slice is removed, or another executor's duty begins) read() gives
- * -ENODEV and poll() EPOLLHUP.
+ * read() of a bound file returns one struct vgpu_exec_event; it waits for an event unless
+ * O_NONBLOCK is set (-EAGAIN). poll() returns EPOLLIN while there is an event. The kernel
+ * keeps states and no queue: an event reports the present state of a window, or the last
+ * request to the gate. An event that could not be copied (-EFAULT) is reported again. One
+ * thread reads or waits at a time: for another thread read() returns -EBUSY and poll()
+ * EPOLLERR. When the binding ends (the slice is removed or gets another tenant, or its gate
+ * has failed), read() returns -ENODEV and poll() EPOLLHUP.
  *
- * When an executor closes its file or dies, its windows are lost to their guests, and
- * windows that are closing wait for the next executor, which is told of them and kills
- * what is left of their children before it says CLOSED. So it does with windows that
- * are open when it binds: it is told of them as of new ones.
+ * When an executor closes its file or dies, its windows are lost to their guests. Windows
+ * that are closing wait for the next executor, which is informed of them. It must kill what
+ * is left of their children before it reports CLOSED. Windows that are open when an executor
+ * binds are reported to it like new ones.
  */
 #ifndef _UAPI_VGPU_EXEC_H
 #define _UAPI_VGPU_EXEC_H
@@ -31,15 +32,15 @@
 #include <linux/types.h>
 
 /**
- * struct vgpu_exec_bind - execute for a slice whose engine lends
+ * struct vgpu_exec_bind - become the executor of a slice whose engine lends
  * @uuid: of the slice as text, 36 characters and zeros
- * @windows: out: how many the slice has
+ * @windows: out: number of windows of the slice
  * @window_bytes: out: size of each
  * @memory_bytes: out: accelerator memory of the slice
  * @reserved: zero
  *
- * -EINVAL: malformed; -ENOENT: no such slice; -EOPNOTSUPP: its engine does not lend;
- * -EBUSY: it has an executor, or this file is bound; -ENODEV: it is being removed; -ENOMEM.
+ * -EINVAL: malformed; -ENOENT: no such slice; -EOPNOTSUPP: its engine does not lend; -EBUSY:
+ * it has an executor, or this file is already bound; -ENODEV: it is being removed; -ENOMEM.
  */
 struct vgpu_exec_bind {
 	char uuid[40];
@@ -50,11 +51,11 @@ struct vgpu_exec_bind {
 };
 
 /**
- * enum vgpu_exec_event_kind - what an executor is told
- * @VGPU_EXEC_WINDOW_OPENED: start a child for @window; if that fails: LOST
- * @VGPU_EXEC_WINDOW_CLOSED: kill the child of @window, if it has one; then: CLOSED
- * @VGPU_EXEC_GATE_CLOSE: stop all children; then: GATE with @sequence
- * @VGPU_EXEC_GATE_OPEN: let all children go on; then: GATE with @sequence
+ * enum vgpu_exec_event_kind - event for an executor
+ * @VGPU_EXEC_WINDOW_OPENED: start a child for @window; if that fails, report LOST
+ * @VGPU_EXEC_WINDOW_CLOSED: kill the child of @window, if it has one; then report CLOSED
+ * @VGPU_EXEC_GATE_CLOSE: stop all children; then answer GATE with @sequence
+ * @VGPU_EXEC_GATE_OPEN: continue all children; then answer GATE with @sequence
  */
 enum vgpu_exec_event_kind {
 	VGPU_EXEC_WINDOW_OPENED = 1,
@@ -64,7 +65,7 @@ enum vgpu_exec_event_kind {
 };
 
 /**
- * struct vgpu_exec_event - what read() gives
+ * struct vgpu_exec_event - result of read()
  * @kind: enum vgpu_exec_event_kind
  * @window: number of the window
  * @sequence: of the request to the gate
@@ -78,20 +79,20 @@ struct vgpu_exec_event {
 /**
  * struct vgpu_exec_window - the files of an open window
  * @window: its number
- * @memory: out: the window itself, as memory that cannot change its size
+ * @memory: out: the window itself, as memory of fixed size
  * @lease: out: the slice's lease page, which can only be mapped, and only for reading
- * @stream: out: the child's stream page to map; write() takes one struct
- *	vgpu_stream_request, or rings for the guest; read() waits for a ring of the guest's
- *	or a change of the lease page's wake word, and gives how many there were as a __u64;
- *	at the window's end it gives 0. One thread waits at a time, another one gets
- *	-EBUSY, and poll() waits for nothing. All children of a slice
- *	together may ask and yield 50,000 times a second, and save up 1000. Beyond that
- *	write() waits (-EAGAIN with O_NONBLOCK) until it is allowed again, the window ends
- *	(-ENODEV), or a signal comes (-EINTR)
+ * @stream: out: maps the child's stream page. write() takes one struct vgpu_stream_request,
+ *	which may also signal the guest. read() waits for a signal of the guest or a change of
+ *	the lease page's wake word, and returns their number as a __u64; when the window ends
+ *	it returns 0. One thread reads at a time; another one gets -EBUSY, and poll() does not
+ *	wait. All children of a slice together may send 50,000 requests a second, and can save
+ *	up 1000. Beyond that write() waits (-EAGAIN with O_NONBLOCK) until another request is
+ *	allowed, the window ends (-ENODEV), or a signal arrives (-EINTR)
  * @reserved: zero
  *
- * All are close-on-exec. The stream begins here. -EINVAL: number; -ENXIO: the window is not
- * open, or has its stream already; -ENODEV; -ENOMEM; -EMFILE.
+ * All files are close-on-exec. The command adds the child's stream to the arbiter. -EINVAL:
+ * number; -ENXIO: the window is not open, or has its stream already; -ENODEV; -ENOMEM;
+ * -EMFILE.
  */
 struct vgpu_exec_window {
 	__u32 window;
@@ -102,15 +103,15 @@ struct vgpu_exec_window {
 };
 
 /**
- * struct vgpu_exec_child - what became of a window's child
+ * struct vgpu_exec_child - report about a window's child
  * @window: number of the window
  * @reserved: zero
  *
- * LOST: the child has ended, or could not be started, and nothing of it is left; the guest
- * sees a lost window. CLOSED: the same, of a window that is closing: it is zeroed and free.
- * RING: the guest is to look. -EINVAL: number; -EBUSY: some process has the window's memory
- * still, so try again; -ENXIO: the window is not open (LOST, RING) or not closing (CLOSED);
- * -ENODEV.
+ * LOST: the child has ended or could not be started, and nothing of it is left; the window
+ * becomes lost for the guest. CLOSED: the same for a window that is closing, which is zeroed
+ * and becomes free. RING: signal the guest to look at the window. -EINVAL: number; -EBUSY:
+ * some process still has the window's memory, so try again; -ENXIO: the window is not open
+ * (LOST, RING) or not closing (CLOSED); -ENODEV.
  */
 struct vgpu_exec_child {
 	__u32 window;
@@ -119,9 +120,9 @@ struct vgpu_exec_child {
 
 /**
  * struct vgpu_exec_gate - answer to GATE_CLOSE or GATE_OPEN
- * @sequence: of the request; an answer to another than the last counts for @processor_ns only
- * @processor_ns: used by all children, ever; 0 if unknown
- * @done: 1: the gate is as asked; 0: it could not be
+ * @sequence: of the request; if it is not the last request, only @processor_ns is used
+ * @processor_ns: processor time that all children have ever used; 0 if unknown
+ * @done: 1: the gate is in the requested state; 0: that failed
  * @reserved: zero
  */
 struct vgpu_exec_gate {
@@ -131,7 +132,9 @@ struct vgpu_exec_gate {
 	__u32 reserved;
 };
 
-/* 0x50 to 0x52 were the engine ``exec``'s, whose processes executed one item at a time. */
+/*
+ * 0x50 to 0x52 belonged to the engine ``exec``, whose processes executed one item at a time.
+ */
 #define VGPU_EXEC_IOCTL		'v'
 #define VGPU_EXEC_BIND		_IOWR(VGPU_EXEC_IOCTL, 0x58, struct vgpu_exec_bind)
 #define VGPU_EXEC_WINDOW	_IOWR(VGPU_EXEC_IOCTL, 0x59, struct vgpu_exec_window)

@@ -2,17 +2,17 @@
 /*
  * vgpumgr guest driver: the interface of /dev/vgpuN.
  *
- * One process opens the device at a time, and none while a process has a window
- * (-EBUSY otherwise; see /dev/vgpuN-compute below). It maps operand memory, submits
- * descriptors of struct vgpu_desc whose guest addresses are offsets in that memory,
- * and waits for completions. Closing resets the device.
+ * One process opens the device at a time, and none while a process has a window (-EBUSY
+ * otherwise; see /dev/vgpuN-compute below). It maps operand memory, submits descriptors of
+ * struct vgpu_desc whose guest addresses are offsets in that memory, and waits for
+ * completions. Closing resets the device.
  *
- * Every call answers -ENODEV once the device is gone or the driver was
- * unbound; memory that is mapped then stays readable and is nobody's target.
+ * Every call returns -ENODEV once the device is gone or the driver was unbound. Memory
+ * that is mapped then stays readable, and the device no longer accesses it.
  *
- * A reset of the function by somebody else (reset in its sysfs directory) drops
- * what is queued. Calls wait until it is over and answer -EIO with VGPU_ERROR_RING
- * from then on, until VGPU_GUEST_RESET or the next open.
+ * A reset of the function by another user (reset in its sysfs directory) drops all queued
+ * items. Calls wait until the reset is over. They then return -EIO with VGPU_ERROR_RING
+ * until VGPU_GUEST_RESET or the next open.
  *
  * Operand memory: mmap(MAP_SHARED) of offset 0 .. VGPU_GUEST_AREA_BYTES. It is
  * made of pieces of VGPU_GUEST_PIECE_BYTES, each contiguous for the device; an
@@ -27,9 +27,9 @@
 #define VGPU_GUEST_PIECE_BYTES	0x100000u
 #define VGPU_GUEST_AREA_BYTES	0x1000000u
 
-/* Give descriptors to the device as they are; needs CAP_SYS_RAWIO. */
+/* Pass descriptors to the device unchanged; needs CAP_SYS_RAWIO. */
 #define VGPU_GUEST_SUBMIT_RAW	0x1u
-/* A new phase starts: forget the smallest number of queued items seen so far. */
+/* A new phase starts: restart the minimum of queued items. */
 #define VGPU_GUEST_SUBMIT_PHASE	0x2u
 #define VGPU_GUEST_SUBMIT_FLAGS	0x3u
 
@@ -39,7 +39,7 @@
  *	gets VGPU_DESC_IRQ
  * @count: 1 .. ring entries
  * @flags: VGPU_GUEST_SUBMIT_*
- * @index: out, with -EINVAL: the descriptor that was refused
+ * @index: out, with -EINVAL: index of the descriptor that was refused
  * @outstanding: out: fewest items queued at the device at any moment since the
  *	previous submission (a lower bound: counted after the doorbell)
  *
@@ -59,8 +59,9 @@ struct vgpu_guest_submit {
  * struct vgpu_guest_wait - collect completions in order
  * @completions: pointer to room for @capacity struct vgpu_completion
  * @capacity: at least @minimum
- * @minimum: return when this many are there; zero only looks
- * @timeout_ms: zero only looks, VGPU_GUEST_WAIT_FOREVER waits for a signal
+ * @minimum: return when this many are there; with zero the call does not wait
+ * @timeout_ms: with zero the call does not wait; with VGPU_GUEST_WAIT_FOREVER only a
+ *	signal ends the wait
  * @count: out: completions stored, also when the call fails with -EIO or
  *	-ETIMEDOUT
  * @error: out: enum vgpu_error of the device
@@ -95,7 +96,7 @@ struct vgpu_guest_wait {
  * @delay_ns_max: VGPU_REG_DELAY_NS_MAX
  * @chunk_ns_max: VGPU_REG_CHUNK_NS_MAX
  * @area_bytes_max: largest mapping of operand memory
- * @piece_bytes: largest operand, and the boundary none may cross
+ * @piece_bytes: largest operand; no operand may cross a multiple of this
  * @fetched: VGPU_REG_FETCHED
  * @completed: VGPU_REG_COMPLETED
  * @tail: items submitted since the last reset, free running
@@ -105,7 +106,7 @@ struct vgpu_guest_wait {
  *	0xffffffff before the second submission of the phase
  * @fact_ps: VGPU_REG_FACT_PS
  * @memory_bytes: device memory of this slice
- * @run_ns: engine time charged since the slice came under its tenant
+ * @run_ns: engine time charged since the slice was assigned to its tenant
  * @submitted: items submitted since the device was opened
  * @collected: completions collected since the device was opened
  * @interrupts: completion interrupts since the driver was bound
@@ -144,34 +145,35 @@ struct vgpu_guest_info {
 #define VGPU_GUEST_SUBMIT	_IOWR(VGPU_GUEST_IOCTL, 0x40, struct vgpu_guest_submit)
 #define VGPU_GUEST_WAIT		_IOWR(VGPU_GUEST_IOCTL, 0x41, struct vgpu_guest_wait)
 #define VGPU_GUEST_INFO		_IOR(VGPU_GUEST_IOCTL, 0x42, struct vgpu_guest_info)
-/* Stop, forget every item, clear the error and enable again. */
+/* Stop, drop every item, clear the error and enable again. */
 #define VGPU_GUEST_RESET	_IO(VGPU_GUEST_IOCTL, 0x43)
 
 /*
- * /dev/vgpuN-compute: windows of the device (VGPU_FEATURE_WINDOWS; the node is there only
- * with it). Any number of processes may open it, mode 0666. Each open file is one window:
- * open() takes a free one and waits for up to VGPU_GUEST_WINDOW_OPEN_MS if others are just
- * being given back (with O_NONBLOCK not at all). -ENOSPC: all are in use. -ENODEV: the
- * device is gone. -EINTR: a signal. -EBUSY: /dev/vgpuN is open. -EIO: the device does not
- * open a window that is free. Closing the last copy of the file, and the last mapping,
- * gives the window back.
+ * /dev/vgpuN-compute: windows of the device (VGPU_FEATURE_WINDOWS; without it the node
+ * does not exist). Any number of processes may open it, mode 0666. Each open file is one
+ * window: open() takes a free window. If all are in use but some are being released, it
+ * waits for up to VGPU_GUEST_WINDOW_OPEN_MS (with O_NONBLOCK not at all). -ENOSPC: all are
+ * in use. -ENODEV: the device is gone. -EINTR: a signal. -EBUSY: /dev/vgpuN is open. -EIO:
+ * the device does not open a window that is free. Closing the last copy of the file, and
+ * the last mapping, releases the window.
  *
- * Opening and closing /dev/vgpuN resets the device, which would take all windows away.
- * So it cannot be opened while a process has a window, nor can a window while it is open.
+ * Opening and closing /dev/vgpuN resets the device, which would close all windows. So it
+ * cannot be opened while a process has a window, and no window can be opened while it is
+ * open.
  *
- * mmap(MAP_SHARED) of offset 0 and up to the window's size, also in parts; it is not
+ * mmap(MAP_SHARED) takes any part of offset 0 up to the window's size. The mapping is not
  * inherited by fork(), cannot grow and cannot be executed (-EPERM). Once the device is
- * gone, or was reset, an access is SIGBUS, and calls answer -ENODEV or -EPIPE; another
- * open() after the reset gives a new window.
+ * gone, or was reset, an access causes SIGBUS, and calls return -ENODEV or -EPIPE; another
+ * open() after the reset gets a new window.
  *
  * poll(): EPOLLHUP once the window is lost, or the device was reset or is gone.
  */
 #define VGPU_GUEST_WINDOW_OPEN_MS	5000
 
 /**
- * struct vgpu_guest_window - what was opened
+ * struct vgpu_guest_window - description of an open window
  * @bytes: size of the window
- * @number: of the window, for people
+ * @number: of the window, for information only
  * @reserved: zero
  */
 struct vgpu_guest_window {
@@ -183,12 +185,12 @@ struct vgpu_guest_window {
 /**
  * struct vgpu_guest_window_wait - sleep until a word of the window has changed
  * @offset: of a 32-bit word in the window, a multiple of 4
- * @value: what the caller has read there
- * @timeout_ns: at most so long; UINT64_MAX for ever
+ * @value: the value that the caller has read there
+ * @timeout_ns: longest sleep; UINT64_MAX for no limit
  *
- * Return 0: the word is another, or the child has rung since the call began: look again.
- * -ETIMEDOUT. -EINTR: a signal. -EINVAL: @offset. -EPIPE: the window is lost, or the
- * device was reset. -ENODEV: the device is gone.
+ * Return 0: the word has changed, or the child has signalled since the call began: look
+ * again. -ETIMEDOUT. -EINTR: a signal. -EINVAL: @offset. -EPIPE: the window is lost, or
+ * the device was reset. -ENODEV: the device is gone.
  */
 struct vgpu_guest_window_wait {
 	__u32 offset;
@@ -198,7 +200,7 @@ struct vgpu_guest_window_wait {
 
 #define VGPU_GUEST_WINDOW_INFO	_IOR(VGPU_GUEST_IOCTL, 0x10, struct vgpu_guest_window)
 #define VGPU_GUEST_WINDOW_WAIT	_IOW(VGPU_GUEST_IOCTL, 0x11, struct vgpu_guest_window_wait)
-/* The child wakes up and looks; also wakes who waits for a word of this window here. */
+/* Wake the child, and also the threads that wait for a word of this window. */
 #define VGPU_GUEST_WINDOW_RING	_IO(VGPU_GUEST_IOCTL, 0x12)
 
 #endif /* _UAPI_VGPU_GUEST_H */

@@ -2,50 +2,52 @@
 /*
  * Leases: how an arbiter lends the accelerator to the children of a slice.
  *
- * The arbiter is the kernel module, or the broker where there is no VM. Both
- * run the same code (kmod/sched/vgpu_arbiter.h). A slice is one party in the
- * scheduler's eyes; its children are its streams. All streams of a slice share
- * one lease.
+ * The arbiter is the kernel module, or the broker where there is no VM. Both run the
+ * same code (kmod/sched/vgpu_arbiter.h). For the scheduler a slice is one party, and
+ * its children are its streams. All streams of a slice share one lease.
  *
- * The arbiter writes a lease page, which the slice's children map read-only.
- * Each child has a stream page of its own, which it writes and the arbiter
- * reads, and a SOCK_SEQPACKET socket (in a VM: a file of the module) for
- * struct vgpu_stream_request.
+ * The arbiter writes a lease page, which the slice's children map read-only. Each
+ * child has its own stream page, which the child writes and the arbiter reads. Each
+ * child also has a SOCK_SEQPACKET socket (in a VM: a file of the module) for struct
+ * vgpu_stream_request.
  *
  * A child submits work only while it is busy under the present lease:
  *
- *	start:	state = BUSY(number); full barrier; read the lease page;
- *		still LENT with that number and not past expires_ns: submit.
+ *	start:	state = BUSY(number); full barrier; read the lease page; if it
+ *		is still LENT with that number and not past expires_ns: submit.
  *		Otherwise state = DRY; send READY; wait for @wake to change.
  *	dry:	all work done and none queued: dry_since_ns = now;
  *		state = DRY; full barrier; read the lease page. Under LENT
- *		without an end (expires_ns is UINT64_MAX) nothing is sent: the
+ *		without an end (expires_ns is UINT64_MAX) send nothing: the
  *		child may start again by itself. Otherwise send YIELD.
  *	expiry:	at expires_ns, or when EXPIRED is seen, stop submitting; when
- *		what is under way is done, state = DRY and send YIELD, with
+ *		all submitted work is done, state = DRY and send YIELD, with
  *		VGPU_YIELD_WANT if work is queued.
  *
- * So a slice that is alone makes no system call per lease. When another slice
- * becomes ready, the arbiter turns LENT into RECALLED, has a full barrier, and
- * reads the stream pages: if all are DRY it takes the lease back at once, else
- * it waits for the yields, at the latest until expiry, and then for the gate.
- * A child that is DRY when the lease is RECALLED must not start; one that is
- * BUSY goes on until it is dry or the lease expires.
+ * So a slice that is alone makes no system call per lease. When another slice becomes
+ * ready, the arbiter changes LENT to RECALLED, executes a full barrier, and reads the
+ * stream pages. If all are DRY it ends the lease at once. Otherwise it waits for the
+ * yields until expiry, and then for the gate. A child that is DRY when the lease is
+ * RECALLED must not start; a child that is BUSY continues until it is dry or the
+ * lease expires.
  *
- * A lease that begins while others wait is LENT with an end, and is not RECALLED
- * before the children that asked for it have started: a child takes time to wake
- * up, and would lose each lease to a rival that asks meanwhile.
+ * A lease that begins while others wait is LENT with an end. It is not RECALLED
+ * before the children that asked for it have started, because a child takes time to
+ * wake up. Otherwise the child would lose each lease to a rival that asks meanwhile.
  *
- * tests/compute/lease_model.c plays both sides in every order. It shows what an
- * arbiter must do besides: count a stream as busy whatever the number beside BUSY
- * (a child that was frozen goes on under a later lease without a drain); keep
- * WANT of a yield that comes too late; on a yield of a lease that is LENT still,
- * recall it and look at the streams before it is taken back; change @wake when an
- * expired lease is prolonged.
+ * tests/compute/lease_model.c runs both sides in every order. It shows what else an
+ * arbiter must do:
  *
- * The arbiter believes nothing here that matters to other tenants: what a child
- * did not yield in time the gate stops, and processor time (on PoCL) or channel
- * state (on a GPU) shows work after a yield.
+ * - count a stream as busy whatever the number beside BUSY, because a child that was
+ *   frozen continues under a later lease without having been dry;
+ * - keep WANT of a yield that comes too late;
+ * - on a yield of a lease that is still LENT, recall it and read the stream pages
+ *   before ending it;
+ * - change @wake when an expired lease is prolonged.
+ *
+ * The arbiter does not trust these pages where they matter to other tenants. The gate
+ * stops a child that did not yield in time. Processor time (on PoCL) or channel state
+ * (on a GPU) reveals work after a yield.
  */
 #ifndef _UAPI_VGPU_LEASE_PAGE_H
 #define _UAPI_VGPU_LEASE_PAGE_H
@@ -53,8 +55,8 @@
 #include <linux/types.h>
 
 /*
- * What both sides access while the other one may write. In the kernel these words are
- * plain: READ_ONCE(), WRITE_ONCE(), smp_store_release().
+ * Words that one side accesses while the other may write them. In the kernel these
+ * words are plain: READ_ONCE(), WRITE_ONCE(), smp_store_release().
  */
 #ifdef __KERNEL__
 #define VGPU_SHARED
@@ -69,7 +71,7 @@
 
 /* Low bits of vgpu_lease_page.lease; the number is in the others. */
 enum vgpu_lease_state {
-	VGPU_LEASE_NONE = 0,	/* nobody of this slice may submit */
+	VGPU_LEASE_NONE = 0,	/* no child of this slice may submit */
 	VGPU_LEASE_LENT = 1,
 	VGPU_LEASE_RECALLED = 2,	/* others wait: yield when dry */
 	VGPU_LEASE_EXPIRED = 3,	/* stop and yield */
@@ -82,12 +84,12 @@ enum vgpu_lease_state {
  * struct vgpu_lease_page - written by the arbiter
  * @magic: VGPU_LEASE_MAGIC
  * @version: VGPU_LEASE_VERSION
- * @wake: futex word, changed and woken whenever @lease changes in a way that
- *	somebody may wait for
+ * @wake: futex word, changed and woken whenever @lease changes in a way that a child
+ *	may wait for
  * @lease: number << VGPU_LEASE_STATE_BITS | enum vgpu_lease_state
  * @begun_ns: CLOCK_MONOTONIC when it was lent
- * @expires_ns: submit nothing from here on; UINT64_MAX while nobody else wants
- *	the accelerator; may move in either direction while the lease lasts
+ * @expires_ns: submit nothing from this time on; UINT64_MAX while no other slice
+ *	wants the accelerator; may move in either direction while the lease lasts
  * @generation: changes with each reset of the slice
  */
 struct vgpu_lease_page {
@@ -112,11 +114,11 @@ enum vgpu_stream_state {
  * @dry_since_ns: CLOCK_MONOTONIC of the last change to DRY
  * @idle_ns: sum of all spans in which this stream was DRY under a lease of the
  *	slice, up to the last change to BUSY
- * @submitted: kernels and copies ever given to the library
- * @finished: of those, how many have ended
- * @failed: of those, how many ended with an error
- * @memory_bytes: accelerator memory that the child has reserved of the slice's; for
- *	people, the supervisor has a count of its own
+ * @submitted: kernels and copies ever passed to the library
+ * @finished: submitted kernels and copies that have ended
+ * @failed: submitted kernels and copies that ended with an error
+ * @memory_bytes: the part of the slice's accelerator memory that the child has
+ *	reserved; for information only, the supervisor counts by itself
  */
 struct vgpu_stream_page {
 	VGPU_SHARED __u64 state;
@@ -131,7 +133,10 @@ struct vgpu_stream_page {
 enum vgpu_stream_op {
 	VGPU_STREAM_READY = 1,	/* work is queued and there is no lease */
 	VGPU_STREAM_YIELD = 2,
-	/* To the kernel module only, all else 0: the guest is to look at its window. */
+	/*
+	 * For the kernel module only, all other fields 0: the guest is to look at its
+	 * window.
+	 */
 	VGPU_STREAM_RING = 3,
 };
 
@@ -144,11 +149,11 @@ enum vgpu_stream_op {
  * struct vgpu_stream_request - one datagram from a child to the arbiter
  * @op: enum vgpu_stream_op
  * @flags: VGPU_YIELD_*; for READY 0
- * @lease: number that is yielded, as the lease page had it; of one that is over
- *	already only WANT counts
- * @kernel_id: identity of the kernel that is first in the queue (READY), or ran
+ * @lease: number that is yielded, as read from the lease page; if that lease is over
+ *	already, only WANT is used
+ * @kernel_id: id of the first kernel in the queue (READY), or of the kernel that ran
  *	last (YIELD with MORE)
- * @hint_ns: what the first piece of work is expected to take, 0 for unknown
+ * @hint_ns: expected duration of the first piece of work, 0 for unknown
  */
 struct vgpu_stream_request {
 	__u32 op;
