@@ -2,11 +2,11 @@
 /*
  * vgpumgr guest driver: operand memory.
  *
- * The memory is made of compound pages rather than dma_alloc_coherent()
- * buffers because user mappings hold references to pages: when the driver is
- * unbound under an open file, the mappings stay valid while the driver lets
- * go of its own references at once. The price is that the platform must do
- * coherent DMA without bounce buffers, which is checked for every piece.
+ * The memory is made of compound pages rather than dma_alloc_coherent() buffers
+ * because user mappings hold references to pages: when the driver is unbound
+ * under an open file, the mappings stay valid although the driver releases its
+ * own references at once. In return the platform must do coherent DMA without
+ * bounce buffers, which is checked for every piece.
  */
 #include <linux/dma-mapping.h>
 #include <linux/mm.h>
@@ -17,8 +17,8 @@
 #define VGPU_PIECE_ORDER	get_order(VGPU_GUEST_PIECE_BYTES)
 
 /**
- * vgpu_area_init - prepare an empty area
- * @area: to prepare
+ * vgpu_area_init - initialize an empty area
+ * @area: the area
  * @dev: device that will access the memory
  */
 void vgpu_area_init(struct vgpu_guest_area *area, struct device *dev)
@@ -71,10 +71,10 @@ static void vgpu_area_drop(struct vgpu_guest_area *area)
 }
 
 /**
- * vgpu_area_free - let go of all pieces
- * @area: whose device no longer accesses them
+ * vgpu_area_free - release all pieces
+ * @area: its device no longer accesses them
  *
- * Pages that are still mapped live on until they are unmapped.
+ * Pages that are still mapped are freed when they are unmapped.
  */
 void vgpu_area_free(struct vgpu_guest_area *area)
 {
@@ -85,7 +85,7 @@ void vgpu_area_free(struct vgpu_guest_area *area)
 
 /**
  * vgpu_area_unbind - free the area and refuse new mappings
- * @area: whose device goes away
+ * @area: its device is being removed
  */
 void vgpu_area_unbind(struct vgpu_guest_area *area)
 {
@@ -120,8 +120,8 @@ static int vgpu_area_insert(struct vgpu_guest_area *area,
 }
 
 /**
- * vgpu_area_mmap - map operand memory, allocating what is not there yet
- * @area: to map
+ * vgpu_area_mmap - map operand memory, allocating missing pieces
+ * @area: the area
  * @vma: range in the area
  *
  * Return: 0, -EINVAL outside the area or for a private mapping, -ENOMEM,
@@ -163,7 +163,7 @@ static int vgpu_operand_translate(struct vgpu_guest_area *area,
 	return 0;
 }
 
-/* Bytes of each operand; zero where the operation has no such operand. */
+/* Bytes of each operand; zero if the operation has no such operand. */
 static int vgpu_operand_bytes(const struct vgpu_desc *desc, u64 *dst, u64 *src,
 			      u64 *src2)
 {
@@ -205,7 +205,7 @@ static int vgpu_operand_bytes(const struct vgpu_desc *desc, u64 *dst, u64 *src,
 	return -EINVAL;
 }
 
-/* An operand that is not there becomes zero, one in the device stays. */
+/* Set an unused operand to zero; leave an operand in device memory unchanged. */
 static int vgpu_operand(struct vgpu_guest_area *area, __le64 *address,
 			bool used, u64 bytes, bool device)
 {
@@ -220,8 +220,8 @@ static int vgpu_operand(struct vgpu_guest_area *area, __le64 *address,
 
 /**
  * vgpu_area_translate - check a descriptor, replace offsets by bus addresses
- * @area: the offsets refer to
- * @desc: to translate in place
+ * @area: the area of the offsets
+ * @desc: translated in place
  *
  * Ranges in device memory are left for the device to check.
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * vgpumgr guest driver: what differs between the kernels it is built for, Linux 6.1
- * and later. Kbuild finds out what a kernel has; versions are given there.
+ * vgpumgr guest driver: differences between the kernels it is built for, Linux 6.1
+ * and later. Kbuild detects the features of a kernel and lists the versions.
  */
 #ifndef _VGPU_GUEST_COMPAT_H
 #define _VGPU_GUEST_COMPAT_H

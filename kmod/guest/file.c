@@ -2,9 +2,9 @@
 /*
  * vgpumgr guest driver: /dev/vgpuN.
  *
- * One open file at a time: a ring with one owner needs no arbitration, a
- * device error has one victim, and a guest that wants to share the slice
- * between processes has a service do it. Threads may share the file.
+ * One open file at a time: a ring with one owner needs no arbitration, and a device error
+ * affects one user only. A guest that wants to share the slice between processes uses a
+ * service for that. Threads may share the file.
  */
 #include <linux/capability.h>
 #include <linux/fs.h>
@@ -16,7 +16,7 @@
 
 #include "guest.h"
 
-/* How long a waiter sleeps before it looks whether the device is still there. */
+/* How long a waiter sleeps before it checks whether the device is still there. */
 #define VGPU_PRESENCE_JIFFIES	HZ
 
 static int vgpu_file_open(struct inode *inode, struct file *file)
@@ -59,7 +59,7 @@ static int vgpu_file_release(struct inode *inode, struct file *file)
 	mutex_lock(&guest->lock);
 	if (!guest->gone)
 		vgpu_ring_stop(guest);
-	/* a second open waits for the lock, so it finds the area empty */
+	/* a second open waits for the lock, so it always gets an empty area */
 	vgpu_area_free(&guest->area);
 	guest->opened = false;
 	mutex_unlock(&guest->lock);
@@ -126,7 +126,7 @@ static int vgpu_submit(struct vgpu_guest *guest,
 }
 
 /**
- * vgpu_wakeups - counts what may end somebody's sleep
+ * vgpu_wakeups - count the interrupts, each of which may wake a waiter
  * @guest: any
  */
 u64 vgpu_wakeups(struct vgpu_guest *guest)
@@ -136,9 +136,9 @@ u64 vgpu_wakeups(struct vgpu_guest *guest)
 }
 
 /*
- * Sleep until something happens, or the device is silent for a while. @guest is not locked;
- * @wakeups and @resets are from before the caller looked, and what was slept is taken from
- * @left. Returns 0 or -EINTR.
+ * Sleep until something happens, or the device is silent for a while. @guest is not locked.
+ * @wakeups and @resets are values from before the caller checked the device. The time slept
+ * is subtracted from @left. Returns 0 or -EINTR.
  */
 static int vgpu_sleep(struct vgpu_guest *guest, u64 wakeups, u64 resets, long *left)
 {
@@ -158,8 +158,8 @@ static int vgpu_sleep(struct vgpu_guest *guest, u64 wakeups, u64 resets, long *l
 }
 
 /*
- * With the lock held on entry and return: wait for @minimum completions.
- * *@ready is what can be collected, whatever is returned.
+ * Wait for @minimum completions; the lock is held on entry and return. *@ready is the
+ * number that can be collected, whatever is returned.
  */
 static int vgpu_wait_ready(struct vgpu_guest *guest, u32 minimum, long left,
 			   u32 *ready)

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * vgpumgr guest driver: what its files share.
+ * vgpumgr guest driver: declarations shared by its files.
  *
- * main.c binds the PCI function, ring.c talks to the device, area.c owns the
- * operand memory, file.c is /dev/vgpuN. windows.c has the
- * windows of the device, window.c what a process does with one, space.c what finds
- * its mappings, window_node.c is /dev/vgpuN-compute and window_attrs.c its attributes.
+ * main.c binds the PCI function, ring.c accesses the device, area.c owns the operand
+ * memory, file.c implements /dev/vgpuN. windows.c manages the windows of the device,
+ * window.c implements the calls on one window, and space.c the address space of its
+ * mappings. window_node.c implements /dev/vgpuN-compute, and window_attrs.c its
+ * attributes.
  *
- * Lifetime: struct vgpu_guest is held by the binding, by the open file and by struct
- * vgpu_windows. That is held by the binding, by the node and by each open window. The
- * device, the DMA memory and BAR2 belong to the binding: whoever uses them holds
- * @lock and has seen @gone false under it, or the window's error zero.
+ * Lifetime: the binding, the open file and struct vgpu_windows each hold a reference to
+ * struct vgpu_guest. The binding, the node and each open window hold a reference to
+ * struct vgpu_windows. The device, the DMA memory and BAR2 belong to the binding: code
+ * that uses them holds @lock and has checked under it that @gone is false, or that the
+ * window's error is zero.
  *
- * Lock order: mmap_lock, then vgpu_guest_area.lock or vgpu_window.lock, in which page
- * tables are allocated; vgpu_guest.lock, then one of these, or the i_mmap_rwsem of a
- * window's address space. User memory is accessed under none of ours, so that unbinding
- * never waits for a user's page fault; mmap and page faults never take vgpu_guest.lock.
+ * Lock order: mmap_lock, then vgpu_guest_area.lock or vgpu_window.lock, under which
+ * page tables are allocated; vgpu_guest.lock, then one of these, or the i_mmap_rwsem of
+ * a window's address space. User memory is never accessed under a lock of this driver,
+ * so unbinding never waits for a user's page fault. mmap and page faults never take
+ * vgpu_guest.lock.
  */
 #ifndef _VGPU_GUEST_GUEST_H
 #define _VGPU_GUEST_GUEST_H
@@ -50,8 +53,8 @@ struct vgpu_guest_area {
 
 /**
  * struct vgpu_slot - one window of a device
- * @wait: of who waits for it or polls it; woken in interrupts
- * @events: times that the device has told of it
+ * @wait: of its waiters and pollers; woken in interrupts
+ * @events: how often the device has reported it
  * @owner: the open file that has it, or NULL; vgpu_guest.lock
  */
 struct vgpu_slot {
@@ -64,10 +67,10 @@ struct vgpu_slot {
  * struct vgpu_windows - the windows of a device
  * @node: /dev/vgpuN-compute; its references are those to this structure
  * @cdev: of @node
- * @guest: whose windows they are
+ * @guest: device that has the windows
  * @memory: BAR2, while bound
  * @start: of BAR2, as the processor sees it
- * @count: how many windows
+ * @count: number of windows
  * @bytes: size of each
  * @slots: the windows
  */
@@ -83,17 +86,17 @@ struct vgpu_windows {
 };
 
 /**
- * struct vgpu_window - an open file that was given a window
+ * struct vgpu_window - an open file that has a window
  * @windows: of the device
  * @space: inode whose address space has the mappings
- * @rings: times that a process has rung here
- * @number: which window it is
- * @seen: its events when the device was last asked for its state
+ * @rings: how often a process has signalled here
+ * @number: of the window
+ * @seen: @events of the window when its state was last read
  * @lost: its child has ended
  * @lock: makes a page fault see @error
  * @error: why the file has no window any more, or zero. Written under both locks
  *
- * From @number on vgpu_guest.lock protects all that changes.
+ * vgpu_guest.lock protects the mutable fields from @number on.
  */
 struct vgpu_window {
 	struct vgpu_windows *windows;
@@ -132,12 +135,12 @@ struct vgpu_window {
  * @tail: items submitted since reset
  * @read: completions collected since reset
  * @min_outstanding: see struct vgpu_guest_info
- * @phase_started: the first submission of the phase was seen
- * @error: sticky device error, cached so that it survives the device
+ * @phase_started: the first submission of the phase was made
+ * @error: sticky device error, cached so that it is kept when the device is gone
  * @error_index: item of @error
  * @submitted: items since open
  * @collected: completions since open
- * @resets: resets since binding; waiters notice when it changes
+ * @resets: resets since binding; waiters check for a change
  */
 struct vgpu_guest {
 	struct kref ref;

@@ -136,7 +136,7 @@ static int vgpu_map_registers(struct vgpu_guest *guest)
 	return -ENODEV;
 }
 
-/* Stop the device, and let everybody who has a file open find it gone. */
+/* Stop the device; every open file reports from now on that it is gone. */
 static void vgpu_halt(struct vgpu_guest *guest)
 {
 	mutex_lock(&guest->lock);
@@ -148,7 +148,7 @@ static void vgpu_halt(struct vgpu_guest *guest)
 	wake_up_all(&guest->wait);
 }
 
-/* A file may still be open. Once the device is gone nobody else touches it or its memory. */
+/* A file may still be open, but it does not access a device that is gone, or its memory. */
 static void vgpu_unbind(struct vgpu_guest *guest)
 {
 	struct pci_dev *pdev = guest->pdev;
@@ -242,9 +242,10 @@ static void vgpu_shutdown(struct pci_dev *pdev)
 }
 
 /*
- * A reset of the function that this driver did not ask for: until it is over
- * registers read as ones, which must not be taken for a device that is gone.
- * Whoever wants the device waits for vgpu_reset_done(), which gives the lock back.
+ * Handle a reset of the function that this driver did not request. Until the reset
+ * is over registers read as ones, which must not be mistaken for a removed device.
+ * So the lock is held until vgpu_reset_done(), and all users of the device wait
+ * for it.
  */
 static void vgpu_reset_prepare(struct pci_dev *pdev)
 {
@@ -256,14 +257,17 @@ static void vgpu_reset_prepare(struct pci_dev *pdev)
 		vgpu_ring_stop(guest);
 }
 
-/* What was queued is lost: an error for whoever has the device open. */
+/* Queued items are lost: a process that has the device open gets an error. */
 static void vgpu_reset_done(struct pci_dev *pdev)
 {
 	struct vgpu_guest *guest = pci_get_drvdata(pdev);
 
 	if (!guest->gone)
 		vgpu_ring_check(guest);
-	/* What the device told meanwhile came without an interrupt, and keeps others off. */
+	/*
+	 * Read events that came without an interrupt: until they are read, no
+	 * other event interrupts.
+	 */
 	if (!guest->gone && guest->windows)
 		vgpu_windows_interrupt(guest->windows);
 	mutex_unlock(&guest->lock);

@@ -2,9 +2,9 @@
 /*
  * vgpumgr guest driver: rings and registers.
  *
- * Every function here is called with vgpu_guest.lock held. What the device
- * writes is not trusted: counters are compared with what was submitted and
- * every completion with its number.
+ * Every function here is called with vgpu_guest.lock held. Data that the device
+ * writes is not trusted: counters are compared with the number of items
+ * submitted, and every completion with its number.
  */
 #include <linux/dma-mapping.h>
 #include <linux/io-64-nonatomic-lo-hi.h>
@@ -67,7 +67,7 @@ int vgpu_ring_alloc(struct vgpu_guest *guest, u32 entries)
 
 /**
  * vgpu_ring_free - undo vgpu_ring_alloc()
- * @guest: whose device no longer accesses the memory
+ * @guest: its device no longer accesses the memory
  */
 void vgpu_ring_free(struct vgpu_guest *guest)
 {
@@ -89,7 +89,7 @@ void vgpu_ring_free(struct vgpu_guest *guest)
 }
 
 /**
- * vgpu_ring_lost - the device answers no more: let nobody wait for it
+ * vgpu_ring_lost - record that the device does not answer, and wake all waiters
  * @guest: not gone
  *
  * Return: -ENODEV.
@@ -107,10 +107,10 @@ int vgpu_ring_lost(struct vgpu_guest *guest)
  * vgpu_ring_stop - reset the device
  * @guest: not gone
  *
- * Afterwards the device accesses none of our memory: it is reset, or it may no
- * longer master the bus.
+ * Afterwards the device does not access this driver's memory: it is reset, or
+ * it may no longer master the bus.
  *
- * Return: 0, or -ENODEV when the device is gone or does not obey.
+ * Return: 0, or -ENODEV if the device is gone or does not stop.
  */
 int vgpu_ring_stop(struct vgpu_guest *guest)
 {
@@ -172,11 +172,11 @@ int vgpu_ring_start(struct vgpu_guest *guest)
 }
 
 /**
- * vgpu_ring_check - look at the status register
+ * vgpu_ring_check - check the status register
  * @guest: not gone
  *
- * Notices surprise removal, and an error whose interrupt or shadow copy did not
- * reach us.
+ * Detects surprise removal, and an error whose interrupt or shadow copy did not
+ * arrive.
  *
  * Return: 0 or -ENODEV.
  */
@@ -190,7 +190,7 @@ int vgpu_ring_check(struct vgpu_guest *guest)
 		guest->error_index = vgpu_read(guest, VGPU_REG_ERROR_INDEX);
 		guest->error = vgpu_read(guest, VGPU_REG_ERROR);
 	} else if (!(status & VGPU_STATUS_ENABLED) && !guest->error) {
-		/* reset behind our back: the rings are not in use any more */
+		/* reset by someone else: the rings are not in use any more */
 		guest->error = VGPU_ERROR_RING;
 	}
 	return 0;
@@ -252,8 +252,8 @@ int vgpu_ring_submit(struct vgpu_guest *guest, const struct vgpu_desc *descs,
 	vgpu_write(guest, VGPU_BAR0_DOORBELL, guest->tail);
 
 	/*
-	 * Counted after the doorbell: whatever completed until now, at least
-	 * this many items were queued until the new ones arrived.
+	 * Counted after the doorbell: whatever has completed until now, at
+	 * least this many items were queued until the new ones arrived.
 	 */
 	rc = vgpu_ring_ready(guest, &ready);
 	if (rc)
@@ -274,7 +274,7 @@ int vgpu_ring_submit(struct vgpu_guest *guest, const struct vgpu_desc *descs,
  * vgpu_ring_collect - take completions out of the ring
  * @guest: not gone
  * @into: room for @count
- * @count: no more than vgpu_ring_ready() said
+ * @count: at most the number from vgpu_ring_ready()
  *
  * Return: 0, or -EIO when a completion does not carry its number.
  */
@@ -314,7 +314,7 @@ int vgpu_ring_info(struct vgpu_guest *guest, struct vgpu_guest_info *info)
 	if (vgpu_read(guest, VGPU_REG_ID) != VGPU_ID)
 		return vgpu_ring_lost(guest);
 
-	/* each read may cost a trip out of the guest: these two belong together */
+	/* each read may exit to the host; these two are read together to be consistent */
 	run_ns = vgpu_read_pair(guest, VGPU_REG_RUN_NS_LO);
 	completed = vgpu_read(guest, VGPU_REG_COMPLETED);
 	*info = (struct vgpu_guest_info) {

@@ -2,9 +2,9 @@
 /*
  * vgpumgr guest driver: an address space for the mappings of one open window.
  *
- * Mappings are found, to take them away, by the address space of their file. That of
- * the node's inode will not do: all windows share it, and a container that has a node
- * of its own does not.
+ * A mapping can only be removed through the address space of its file. The address
+ * space of the node's inode cannot be used: all windows share it, and a container
+ * with its own node has another one.
  */
 #include <linux/fs.h>
 #include <linux/mount.h>
@@ -28,7 +28,7 @@ static struct file_system_type vgpu_space_type = {
 };
 
 /**
- * vgpu_space_create - make an inode that is nobody else's
+ * vgpu_space_create - create an inode for one window only
  *
  * Return: the inode, or -ENOMEM as a pointer.
  */
@@ -48,7 +48,7 @@ struct inode *vgpu_space_create(void)
 
 /**
  * vgpu_space_free - undo vgpu_space_create()
- * @space: in which nothing is mapped
+ * @space: without mappings
  */
 void vgpu_space_free(struct inode *space)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * vgpumgr guest driver: what a process does with its window.
+ * vgpumgr guest driver: the calls on a process's window.
  *
- * The process and a process of the host share the window's memory. Neither side has
- * futexes there that the other one wakes: WAIT and RING are in their place.
+ * The process and a process of the host share the window's memory. Neither can wake the
+ * other through a futex in that memory; WAIT and RING replace futexes.
  */
 #include <linux/hrtimer.h>
 #include <linux/ktime.h>
@@ -15,7 +15,7 @@
 #include "compat.h"
 #include "guest.h"
 
-/* How long a waiter sleeps before it looks whether the device is still there. */
+/* How long a waiter sleeps before it checks whether the device is still there. */
 #define VGPU_PRESENCE_NS	NSEC_PER_SEC
 
 static int vgpu_window_insert(pte_t *pte, unsigned long address, void *data)
@@ -34,9 +34,10 @@ static int vgpu_window_insert(pte_t *pte, unsigned long address, void *data)
 }
 
 /*
- * Insert all pages at once. vmf_insert_pfn() would ask the processor's MTRRs how to cache
- * them. Firmware calls all below 4 GiB that is not RAM uncachable, but behind BAR2 is memory
- * of the host, and a processor that believes its guest would access that uncached.
+ * Insert all pages at once. vmf_insert_pfn() would take the cache mode from the processor's
+ * MTRRs. Firmware declares everything below 4 GiB that is not RAM as uncachable. But BAR2 is
+ * backed by memory of the host, and a processor that honours the guest's cache mode would
+ * access it uncached.
  */
 static vm_fault_t vgpu_window_fault(struct vm_fault *vmf)
 {
@@ -62,10 +63,10 @@ static const struct vm_operations_struct vgpu_window_vm_ops = {
  * @window: of the file
  * @vma: range in the window
  *
- * Pages are inserted when they are used, so that none is after the window's end.
+ * Pages are inserted when they are used, so no page is inserted after the window has ended.
  *
- * Return: 0, -EINVAL outside the window or for a private mapping, -EPERM for one that
- * is to be executed, -EPIPE after a reset, -ENODEV.
+ * Return: 0, -EINVAL outside the window or for a private mapping, -EPERM for an executable
+ * mapping, -EPIPE after a reset, -ENODEV.
  */
 int vgpu_window_mmap(struct vgpu_window *window, struct vm_area_struct *vma)
 {
@@ -128,7 +129,7 @@ static int vgpu_window_ring(struct vgpu_window *window)
 	return rc;
 }
 
-/* What WAIT has noted before it looked, to see what has happened since. */
+/* Values that WAIT has read before it checked, to detect later changes. */
 struct vgpu_window_waiter {
 	ktime_t end;
 	u32 events;
@@ -136,8 +137,8 @@ struct vgpu_window_waiter {
 };
 
 /*
- * Return: 0 when the caller is to look, -EAGAIN when it is to sleep. The word is
- * looked at first, because asking the device costs a trip out of the guest.
+ * Return: 0 if the caller must look again, -EAGAIN if it must sleep. The word is checked
+ * first, because asking the device exits to the host.
  */
 static int vgpu_window_look(struct vgpu_window *window,
 			    const struct vgpu_guest_window_wait *wait, u32 events, bool ask)
@@ -206,12 +207,12 @@ static int vgpu_window_wait(struct vgpu_window *window,
 }
 
 /**
- * vgpu_window_ioctl - the calls of vgpu_guest.h
+ * vgpu_window_ioctl - execute a call of vgpu_guest.h
  * @window: of the file
  * @command: VGPU_GUEST_WINDOW_*
  * @arg: of the caller
  *
- * Return: what the header says.
+ * Return: see the header.
  */
 long vgpu_window_ioctl(struct vgpu_window *window, unsigned int command, unsigned long arg)
 {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * vgpumgr guest driver: what sysfs says of /dev/vgpuN-compute.
- */
+/* vgpumgr guest driver: sysfs attributes of /dev/vgpuN-compute. */
 #include <linux/sysfs.h>
 
 #include "guest.h"

@@ -2,8 +2,8 @@
 /*
  * vgpumgr guest driver: /dev/vgpuN-compute.
  *
- * Opening may wait for a window. A misc device would keep everybody else from opening
- * any misc device meanwhile, so this is a character device of its own.
+ * Opening may wait for a window. A misc device would block every other open of any
+ * misc device meanwhile, so this is a separate character device.
  */
 #include <linux/fs.h>
 #include <linux/jiffies.h>
@@ -108,7 +108,7 @@ static int vgpu_node_open(struct inode *inode, struct file *file)
 	return nonseekable_open(inode, file);
 }
 
-/* Each mapping has held the file, so there is none. */
+/* Each mapping has held a reference to the file, so none is left. */
 static int vgpu_node_release(struct inode *inode, struct file *file)
 {
 	struct vgpu_window *window = file->private_data;
@@ -163,8 +163,10 @@ static void vgpu_node_free(struct device *node)
 }
 
 /**
- * vgpu_node_init - prepare the node, which put_device() frees with the windows
+ * vgpu_node_init - initialize the node
  * @windows: of a device
+ *
+ * The last put_device() of the node frees it with the windows.
  */
 void vgpu_node_init(struct vgpu_windows *windows)
 {
@@ -181,8 +183,8 @@ void vgpu_node_init(struct vgpu_windows *windows)
 }
 
 /**
- * vgpu_node_add - let processes open windows if the device has some
- * @guest: bound function whose interrupts are there
+ * vgpu_node_add - allow processes to open windows, if the device has some
+ * @guest: bound function with its interrupts requested
  *
  * Return: 0 or a negative errno.
  */
@@ -193,7 +195,10 @@ int vgpu_node_add(struct vgpu_guest *guest)
 
 	if (!windows)
 		return 0;
-	/* What the device told before now came without an interrupt, and keeps others off. */
+	/*
+	 * Read events that came without an interrupt: until they are read, no other
+	 * event interrupts.
+	 */
 	vgpu_windows_interrupt(windows);
 	rc = dev_set_name(&windows->node, "%s-compute", guest->name);
 	return rc ?: cdev_device_add(&windows->cdev, &windows->node);
@@ -203,7 +208,7 @@ int vgpu_node_add(struct vgpu_guest *guest)
  * vgpu_node_remove - undo vgpu_node_add()
  * @guest: bound function
  *
- * Files may still be open afterwards, or just being opened.
+ * Files may still be open afterwards, or an open may be in progress.
  */
 void vgpu_node_remove(struct vgpu_guest *guest)
 {
@@ -212,7 +217,7 @@ void vgpu_node_remove(struct vgpu_guest *guest)
 }
 
 /**
- * vgpu_nodes_register - what nodes need before the first one
+ * vgpu_nodes_register - prepare for nodes, before the first one
  *
  * Return: 0 or a negative errno.
  */

@@ -2,9 +2,9 @@
 /*
  * vgpumgr guest driver: the windows of a device.
  *
- * Unless said otherwise the functions here are called with vgpu_guest.lock held. The
- * device keeps the states of its windows; the driver knows which open file has which
- * of them, and trusts neither a state nor a size that it reads.
+ * Unless stated otherwise, vgpu_guest.lock is held when a function here is called. The
+ * device keeps the states of its windows; the driver records which open file has which
+ * window, and does not trust the states and sizes that it reads.
  */
 #include <linux/bitops.h>
 #include <linux/io.h>
@@ -25,7 +25,7 @@
 int vgpu_windows_states(struct vgpu_guest *guest, u32 *states)
 {
 	*states = readl(guest->bar + VGPU_REG_WINDOW_STATES);
-	/* So reads a device that is gone, and one whose sixteen windows are lost. */
+	/* All ones mean that the device is gone, or that sixteen windows are lost. */
 	if (*states == U32_MAX && readl(guest->bar + VGPU_REG_ID) != VGPU_ID)
 		return vgpu_ring_lost(guest);
 	return 0;
@@ -53,7 +53,10 @@ static int vgpu_windows_map(struct vgpu_windows *windows)
 	if (rc)
 		return rc;
 	windows->start = pci_resource_start(pdev, VGPU_WINDOWS_BAR);
-	/* For single words, so that it does not matter how x86 really maps it. */
+	/*
+	 * Used for single words only, so it does not matter which cache mode x86 really
+	 * uses.
+	 */
 	windows->memory = memremap(windows->start, bytes, MEMREMAP_WB);
 	if (windows->memory)
 		return 0;
@@ -62,10 +65,10 @@ static int vgpu_windows_map(struct vgpu_windows *windows)
 }
 
 /**
- * vgpu_windows_start - use the windows of a device if it has some
+ * vgpu_windows_start - set up the windows of a device, if it has some
  * @guest: bound function that nobody else can use yet; no lock is held
  *
- * Return: 0 also without any, -ENODEV, -EBUSY or -ENOMEM.
+ * Return: 0, also without windows; -ENODEV, -EBUSY or -ENOMEM.
  */
 int vgpu_windows_start(struct vgpu_guest *guest)
 {
@@ -75,7 +78,7 @@ int vgpu_windows_start(struct vgpu_guest *guest)
 
 	if (!(readl(guest->bar + VGPU_REG_FEATURES) & VGPU_FEATURE_WINDOWS))
 		return 0;
-	/* Whoever had windows before did not necessarily close them. */
+	/* The previous user of the windows may not have closed them. */
 	rc = vgpu_ring_stop(guest);
 	if (rc)
 		return rc;
@@ -97,7 +100,7 @@ int vgpu_windows_start(struct vgpu_guest *guest)
 
 /**
  * vgpu_windows_stop - undo vgpu_windows_start()
- * @guest: whose windows are ended, and whose device does not interrupt; no lock is held
+ * @guest: its windows have ended, and its device does not interrupt; no lock is held
  */
 void vgpu_windows_stop(struct vgpu_guest *guest)
 {
@@ -114,7 +117,7 @@ void vgpu_windows_stop(struct vgpu_guest *guest)
 }
 
 /**
- * vgpu_windows_busy - whether a process has a window
+ * vgpu_windows_busy - check whether a process has a window
  * @guest: any
  */
 bool vgpu_windows_busy(struct vgpu_guest *guest)
@@ -130,7 +133,7 @@ bool vgpu_windows_busy(struct vgpu_guest *guest)
 	return false;
 }
 
-/* The window is not its file's any more: @error is what calls get from now on. */
+/* Take the window from its file. Calls on the file fail with @error from now on. */
 static void vgpu_window_end(struct vgpu_window *window, int error)
 {
 	struct vgpu_slot *slot = &window->windows->slots[window->number];
@@ -138,16 +141,16 @@ static void vgpu_window_end(struct vgpu_window *window, int error)
 	mutex_lock(&window->lock);
 	WRITE_ONCE(window->error, error);
 	mutex_unlock(&window->lock);
-	/* A page fault from here on sees the error. */
+	/* A page fault after this sees the error. */
 	unmap_mapping_range(window->space->i_mapping, 0, 0, 1);
 	slot->owner = NULL;
 	wake_up_all(&slot->wait);
 }
 
 /**
- * vgpu_windows_end - take all windows from their files, and their mappings away
+ * vgpu_windows_end - take all windows from their files and remove their mappings
  * @guest: any
- * @error: -EPIPE before a reset, -ENODEV when the device goes
+ * @error: -EPIPE before a reset, -ENODEV when the device is removed
  */
 void vgpu_windows_end(struct vgpu_guest *guest, int error)
 {
@@ -170,7 +173,10 @@ static int vgpu_window_claim(struct vgpu_window *window, u32 number)
 	u32 states;
 	int rc;
 
-	/* Free though somebody has it: the device was reset behind our back. */
+	/*
+	 * The device reports it free although a file has it: somebody else has reset
+	 * the device.
+	 */
 	if (slot->owner)
 		vgpu_window_end(slot->owner, -EPIPE);
 	window->seen = atomic_read(&slot->events);
@@ -191,7 +197,7 @@ static int vgpu_window_claim(struct vgpu_window *window, u32 number)
  * vgpu_window_take - open a window of the device for a file that has none
  * @window: of the file
  *
- * Return: 0, -EAGAIN if one is being given back, or what open() says.
+ * Return: 0; -EAGAIN if a window is being released; or an error of open().
  */
 int vgpu_window_take(struct vgpu_window *window)
 {
@@ -224,7 +230,7 @@ int vgpu_window_take(struct vgpu_window *window)
 
 /**
  * vgpu_window_give - close the window of a file in the device
- * @window: that was taken; nothing of it is mapped
+ * @window: taken; without mappings
  */
 void vgpu_window_give(struct vgpu_window *window)
 {
@@ -237,9 +243,9 @@ void vgpu_window_give(struct vgpu_window *window)
 }
 
 /**
- * vgpu_window_check - whether a file still has its window, and that its child
- * @window: that was taken
- * @ask: the device, even if it has told of nothing since the last time
+ * vgpu_window_check - check that a file has its window, and the window its child
+ * @window: taken
+ * @ask: read the state from the device even without a new event
  *
  * Return: 0, -EPIPE or -ENODEV.
  */
@@ -269,10 +275,11 @@ int vgpu_window_check(struct vgpu_window *window, bool ask)
 }
 
 /**
- * vgpu_windows_interrupt - find out which windows the device tells of
+ * vgpu_windows_interrupt - wake the waiters of windows that the device reports
  * @windows: any; in hard interrupt context or without a lock
  *
- * In a reset the register reads as ones: then everybody looks, and waits for its end.
+ * During a reset the register reads as ones. Then all waiters wake up, check, and wait
+ * for the end of the reset.
  */
 void vgpu_windows_interrupt(struct vgpu_windows *windows)
 {
@@ -286,7 +293,7 @@ void vgpu_windows_interrupt(struct vgpu_windows *windows)
 }
 
 /**
- * vgpu_windows_wake - let everybody who waits for a window ask the device
+ * vgpu_windows_wake - wake all waiters of all windows, to ask the device
  * @windows: any; in hard interrupt context or without a lock
  */
 void vgpu_windows_wake(struct vgpu_windows *windows)

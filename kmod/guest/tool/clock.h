@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Time of the machine the program runs in; virtual where the machine's is. */
+/* The time of this machine; it is virtual if the machine's time is. */
 #ifndef VGPU_TOOL_CLOCK_H
 #define VGPU_TOOL_CLOCK_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* CRC-32C by table, RFC 3720 appendix B.4 gives the test values. */
+/* CRC-32C with a table. RFC 3720 appendix B.4 has the test values. */
 #include "crc32c.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Descriptors: names, constructors, and which operands an item has. */
+/* Descriptors: names, constructors, and the operands of an item. */
 #ifndef VGPU_TOOL_DESCRIPTOR_H
 #define VGPU_TOOL_DESCRIPTOR_H
 
@@ -19,8 +19,8 @@ struct operand {
 };
 
 /*
- * Operands of @desc, as far as its operation is known and its dimensions are
- * in range; returns how many.
+ * Get the operands of @desc if its operation is known and its dimensions are in
+ * range; returns their number.
  */
 unsigned int descriptor_operands(struct vgpu_desc *desc,
 				 struct operand operands[OPERANDS_MAX]);

@@ -6,7 +6,7 @@
 enum exit_status {
 	EXIT_OK = 0,
 	EXIT_WRONG = 1,	      /* a result or an answer differs from what it must be */
-	EXIT_USAGE = 2,	      /* the command line */
+	EXIT_USAGE = 2,	      /* invalid command line */
 	EXIT_DEVICE = 3,      /* the device cannot be opened or used */
 	EXIT_SILENT = 4,      /* nothing completed in time */
 	EXIT_ERROR = 5,	      /* the device stopped with a sticky error */

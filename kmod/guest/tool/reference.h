@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Data for items, and what operations make of it, computed on the CPU. */
+/* Data for items, and the results of operations, computed on the CPU. */
 #ifndef VGPU_TOOL_REFERENCE_H
 #define VGPU_TOOL_REFERENCE_H
 

@@ -10,8 +10,8 @@
 #define SINGLE_ITEMS_MAX 32
 
 /*
- * Submit @count items and wait for them, @timeout_ns at most. Completions are
- * stored where @completions is given. 0 or a negative errno; after -EIO
+ * Submit @count items and wait for them, at most @timeout_ns. Completions are
+ * stored if @completions is not NULL. Returns 0 or a negative errno; after -EIO
  * transport->error says why the device stopped.
  */
 int single_run(struct transport *transport, const struct vgpu_desc *descs,

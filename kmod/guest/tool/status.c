@@ -60,7 +60,9 @@ static void good(const struct status *status, const char *part, const char *form
 	va_end(args);
 }
 
-/* @where: which of the two verdicts of @status it is for. */
+/*
+ * @where: the verdict of @status that this part belongs to; it is set.
+ */
 static void bad(const struct status *status, bool *where, const char *part, const char *format,
 		...)
 {
@@ -75,7 +77,7 @@ static void bad(const struct status *status, bool *where, const char *part, cons
 static void path_of(const struct status *status, char *path, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Of a file below the root; @path has PATH_MAX bytes. */
+/* Build the path of a file below the root; @path has PATH_MAX bytes. */
 static void path_of(const struct status *status, char *path, const char *format, ...)
 {
 	int length = snprintf(path, PATH_MAX, "%s", status->root);
@@ -86,7 +88,7 @@ static void path_of(const struct status *status, char *path, const char *format,
 	va_end(args);
 }
 
-/* The first line of a file, empty if it cannot be read; 0 or an errno. */
+/* Read the first line of a file, empty if it cannot be read; returns 0 or an errno. */
 static int read_line(const char *path, char *line, size_t bytes)
 {
 	FILE *file = fopen(path, "re");
@@ -115,7 +117,7 @@ static bool exists(const struct status *status, const char *pattern)
 	return some;
 }
 
-/* Why no driver has the function. */
+/* Report why no driver is bound to the function. */
 static void explain_no_driver(struct status *status)
 {
 	char pattern[PATH_MAX];
@@ -136,7 +138,7 @@ static void explain_no_driver(struct status *status)
 		    kernel.release);
 }
 
-/* Whether our driver has the function in the directory @function. */
+/* Is the vgpu driver bound to the function in the directory @function? */
 static bool check_driver(struct status *status, const char *function)
 {
 	char path[PATH_MAX], target[PATH_MAX], version[64];
@@ -222,7 +224,7 @@ static void check_windows(struct status *status, const char *directory)
 		    "none of %u is free: as many processes use the device", all);
 }
 
-/* One virtual function. */
+/* Check one virtual function. */
 static void check_function(struct status *status, const char *directory)
 {
 	char pattern[PATH_MAX];
@@ -287,7 +289,7 @@ static void check_library(struct status *status)
 		good(status, "library", LIBRARY);
 }
 
-/* The standard loader and the file that tells it of our library. */
+/* Check the standard loader and the file that points it to the OpenCL library. */
 static void check_loader(struct status *status)
 {
 	static const char *const places[] = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What all transports share. */
+/* Code that all transports share. */
 #include "transport.h"
 
 #include <stdarg.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * How the programs reach a virtual function: through the guest driver
+ * How the programs access a virtual function: through the guest driver
  * (transport_dev.c), through VFIO (tests/kmod/client) or in memory
  * (transport_fake.c). Operand addresses are offsets in the operand area on
  * every transport.
  *
- * Calls return 0 or a negative errno; transport.message then says why. A
+ * Calls return 0 or a negative errno; transport.message then has the reason. A
  * transport is used by one thread at a time.
  */
 #ifndef VGPU_TOOL_TRANSPORT_H
@@ -42,15 +42,15 @@ struct transport_counters {
 	uint64_t interrupts;
 };
 
-#define TRANSPORT_RAW (1u << 0)   /* addresses go to the device as they are */
-#define TRANSPORT_PHASE (1u << 1) /* a new phase of counting queued items starts */
+#define TRANSPORT_RAW (1u << 0)   /* addresses are passed to the device unchanged */
+#define TRANSPORT_PHASE (1u << 1) /* restart the count of queued items */
 
 #define TRANSPORT_FOREVER UINT64_MAX
 
 struct transport;
 
 struct transport_ops {
-	/* Make the operand area @bytes large; what was in it is lost. */
+	/* Set the size of the operand area to @bytes; its contents are lost. */
 	int (*map)(struct transport *transport, size_t bytes);
 	/*
 	 * Queue @count items, all or none (-EAGAIN without room); the last one
@@ -68,7 +68,7 @@ struct transport_ops {
 		    uint32_t minimum, uint64_t timeout_ns, uint32_t *count);
 	int (*counters)(struct transport *transport,
 			struct transport_counters *counters);
-	/* Clear the error, forget every item, start with empty rings. */
+	/* Clear the error, drop every item, start with empty rings. */
 	int (*reset)(struct transport *transport);
 	void (*close)(struct transport *transport);
 };
@@ -80,11 +80,11 @@ struct transport {
 	size_t area_bytes;
 	uint32_t error;
 	uint32_t error_index;
-	uint64_t unmapped; /* a raw address behind which there is no memory */
+	uint64_t unmapped; /* a raw address without memory */
 	char message[192];
 };
 
-/* Open the guest driver's device; NULL with @message filled on failure. */
+/* Open the guest driver's device; on failure returns NULL and fills @message. */
 struct transport *transport_dev_open(const char *path, char *message,
 				     size_t message_bytes);
 

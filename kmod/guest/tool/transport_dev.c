@@ -43,7 +43,10 @@ static int dev_map(struct transport *transport, size_t bytes)
 	return 0;
 }
 
-/* Why the driver says EIO; the device's own registers forget it in a reset. */
+/*
+ * Get the reason for an EIO from the driver; the device's own registers lose it
+ * in a reset.
+ */
 static void dev_learn_error(struct transport *transport)
 {
 	struct vgpu_guest_wait wait = { 0 };

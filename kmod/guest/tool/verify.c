@@ -101,7 +101,7 @@ static void check_fact(struct verify *verify, uint32_t n)
 	verify_outcome(verify, "fact", n, right, run_ns);
 }
 
-/* Later items overwrite what earlier ones wrote. */
+/* Later items overwrite the data of earlier ones. */
 static void check_order(struct verify *verify)
 {
 	struct vgpu_desc descs[] = {
@@ -185,7 +185,7 @@ static void check_factorials(struct verify *verify)
 		check_fact(verify, numbers[i]);
 }
 
-/* An engine has all of the operations on memory or none. */
+/* An engine has either all operations on memory or none. */
 int verify_all(struct transport *transport, const char *name, bool json)
 {
 	struct verify verify;

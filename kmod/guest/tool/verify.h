@@ -12,7 +12,10 @@
 
 int verify_all(struct transport *transport, const char *name, bool json);
 
-/* One item of an operation with an operand size or dimension; exit status. */
+/*
+ * Run one item of an operation with an operand size or dimension; returns an
+ * exit status.
+ */
 int verify_submit(struct transport *transport, const char *op, uint32_t size,
 		  bool json);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the cases of verify have in common: operands, running items, and what is reported. */
+/* Code that the cases of verify share: operands, running items, and reports. */
 #ifndef VGPU_TOOL_VERIFY_CASE_H
 #define VGPU_TOOL_VERIFY_CASE_H
 
@@ -24,17 +24,17 @@ struct verify {
 	bool json;
 	unsigned int cases;
 	unsigned int failed;
-	int rc; /* the transport failed: no use in going on */
+	int rc; /* not 0: the transport failed, so stop */
 };
 
 bool verify_begin(struct verify *verify, struct transport *transport,
 		  const char *name, bool json);
-/* Report how many cases there were and failed; exit status. */
+/* Report how many cases there were and how many failed; returns an exit status. */
 int verify_finish(struct verify *verify);
 
-/* In the operand area. */
+/* A pointer into the operand area. */
 uint8_t *verify_at(struct verify *verify, uint64_t offset);
-/* Run items; the total engine time, and the last item's result. */
+/* Run items; returns the total engine time, and the last item's result. */
 bool verify_run(struct verify *verify, const struct vgpu_desc *descs,
 		uint32_t count, uint64_t *run_ns, uint64_t *result);
 /* Report and count one case. */
@@ -42,7 +42,7 @@ void verify_outcome(struct verify *verify, const char *what, uint64_t size,
 		    bool right, uint64_t run_ns);
 
 void verify_spoil(struct verify *verify, uint64_t offset, size_t bytes);
-/* Whether spoiled bytes, which are next to a destination, are as they were. */
+/* Are the spoiled bytes next to a destination unchanged? */
 bool verify_untouched(struct verify *verify, uint64_t offset, size_t bytes);
 bool verify_filled(const uint8_t *data, size_t bytes, uint32_t pattern);
 

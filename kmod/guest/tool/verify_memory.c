@@ -54,7 +54,7 @@ static void check_memory_roundtrip(struct verify *verify)
 	verify_outcome(verify, "memory-roundtrip", 5000, right, run_ns);
 }
 
-/* Overlapping ranges in device memory move as with memmove(). */
+/* Overlapping ranges in device memory are copied as with memmove(). */
 static void check_memory_overlap(struct verify *verify, uint64_t from,
 				 uint64_t to)
 {
@@ -77,7 +77,7 @@ static void check_memory_overlap(struct verify *verify, uint64_t from,
 	verify_outcome(verify, "memory-overlap", 6000, right, run_ns);
 }
 
-/* Matrices in every mixture of guest and device memory. */
+/* Matrices in every combination of guest and device memory. */
 static void check_memory_gemm(struct verify *verify, uint16_t flags)
 {
 	const uint32_t m = 17, n = 9, k = 23;
@@ -111,7 +111,7 @@ static void check_memory_gemm(struct verify *verify, uint16_t flags)
 	verify_outcome(verify, "memory-gemm", flags, right, run_ns);
 }
 
-/* Each item finds in device memory what the one before left there. */
+/* Each item finds in device memory what the previous item left there. */
 static void check_memory_order(struct verify *verify)
 {
 	struct vgpu_desc descs[] = {
@@ -134,7 +134,7 @@ static void check_memory_order(struct verify *verify)
 	verify_outcome(verify, "memory-order", COUNT(descs), right, run_ns);
 }
 
-/* It is left as it was found, zeroed, so that this can be asked again. */
+/* Zero the memory again, so that the checks can be repeated. */
 static void check_memory_left(struct verify *verify)
 {
 	uint64_t last = verify->transport->limits.memory_bytes - 5000;
