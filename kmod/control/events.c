@@ -53,7 +53,7 @@ static struct vgpu_event_note *vgpu_event_first_note(struct vgpu_event_source *s
 /**
  * vgpu_event_source_tell - queue all collected events, ordered by when each happened last
  * @engine: engine->lock held
- * @source: whose events
+ * @source: the slice or tenant of the events
  */
 void vgpu_event_source_tell(struct vgpu_engine *engine, struct vgpu_event_source *source)
 {

@@ -182,7 +182,7 @@ static int vgpu_dump(struct sk_buff *skb, struct netlink_callback *cb,
 		vgpu_parent_unlock(parent);
 	}
 	/*
-	 * No step holds all locks at once: this number reveals changes in the
+	 * No step holds all locks at once: this number shows changes in the
 	 * next or last message.
 	 */
 	cb->seq = vgpu_netlink_objects();

@@ -160,7 +160,7 @@ bool vgpu_binding_end(struct vgpu_device *device)
 
 /**
  * vgpu_binding_release - handle the closing of the file
- * @binding: no call of its executor is under way
+ * @binding: no call of its executor is in progress
  */
 void vgpu_binding_release(struct vgpu_binding *binding)
 {

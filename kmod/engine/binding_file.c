@@ -258,7 +258,7 @@ put:
 	return ret;
 }
 
-/* Handle the executor's last report about a child. */
+/* Handle the commands LOST, CLOSED and RING. */
 static long vgpu_binding_child(struct vgpu_binding *binding, unsigned int command,
 			       void __user *user, const char **field)
 {

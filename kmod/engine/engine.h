@@ -35,8 +35,8 @@ u64 vgpu_engine_settle(struct vgpu_engine *engine, struct vgpu_group *group, u64
  *	engine->lock held
  * @raise: interrupt the guest of a slice
  * @fault: stop a slice whose guest made a mistake; may sleep, does not wait
- * @note_error: record why a slice has stopped whose guest made no mistake; engine->lock
- *	held
+ * @note_error: record why a slice has stopped although its guest made no mistake;
+ *	engine->lock held
  *
  * The only calls from here to function/ and control/, which define them
  * (control/reports.c).

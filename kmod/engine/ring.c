@@ -122,7 +122,7 @@ struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device)
 }
 
 /**
- * vgpu_ring_publish - make a ring the one that its device uses
+ * vgpu_ring_publish - put a ring into use by its device
  * @ring: just created, state_lock held
  *
  * Return: false if the engine cannot execute anything, or not for this slice.
@@ -301,9 +301,9 @@ void vgpu_ring_stop(struct vgpu_ring *ring)
 }
 
 /*
- * A slice that is being removed leaves the scheduler, however long its VMM keeps it open. If a
- * VMM has it open, an item under execution is charged until its end. A slice without a tenant
- * may have left by then.
+ * A slice that is being removed leaves the scheduler, however long its VMM keeps it open. If
+ * one of its items is executing, it leaves after that item is charged. Not so a slice without a
+ * tenant: it is not in the scheduler, and may be freed before the item ends.
  */
 static void vgpu_device_leave(struct vgpu_device *device)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* From a fetched descriptor to an item whose operands are in host memory. */
+/* Turns a fetched descriptor into an item whose operands are in host memory. */
 #include <linux/mm.h>
 #include <linux/slab.h>
 

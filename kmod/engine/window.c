@@ -107,7 +107,7 @@ int vgpu_windows_open(struct vgpu_device *device)
  * @windows: @lock held
  * @bits: of these windows
  *
- * Return: true if the guest must be interrupted, because no other window was marked.
+ * Return: true if the guest must be interrupted, because no window was marked before.
  */
 bool vgpu_windows_note(struct vgpu_windows *windows, u32 bits)
 {

@@ -40,7 +40,7 @@ struct vgpu_window {
  * struct vgpu_windows - BAR2 of one slice
  * @lock: protects all of it; inside engine->lock
  * @window: all of them
- * @events: bit n: the guest is to look at window n, and has not been interrupted for it
+ * @events: bit n: the guest is to look at window n, and has not read this bit yet
  */
 struct vgpu_windows {
 	spinlock_t lock;	/* all below */

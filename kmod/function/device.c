@@ -405,7 +405,7 @@ int vgpu_device_driver_register(void)
 }
 
 /**
- * vgpu_device_driver_unregister - also waits for the last device's release
+ * vgpu_device_driver_unregister - unregister, and wait for the last device's release
  */
 void vgpu_device_driver_unregister(void)
 {

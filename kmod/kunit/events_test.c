@@ -168,7 +168,7 @@ static void a_quiet_source_is_collected_and_told_once(struct kunit *test)
 	sock_release(socket);
 }
 
-/* However late another source is looked at. */
+/* A source is reported in time, however late another source is due. */
 static void a_source_is_told_once_it_need_not_be_quiet(struct kunit *test)
 {
 	struct mock *mock = test->priv;

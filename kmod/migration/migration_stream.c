@@ -87,7 +87,7 @@ static bool vgpu_bytes_reachable(const __u8 *bytes, const __u8 *initial,
 	return true;
 }
 
-/* Which field shows a stream of another version of the module, or NULL. */
+/* Return the field that shows a stream of another version of the module, or NULL. */
 static const char *vgpu_migration_foreign(const struct vgpu_migration_header *header)
 {
 	__u32 abi = le32_to_cpu(header->abi);
@@ -103,7 +103,7 @@ static const char *vgpu_migration_foreign(const struct vgpu_migration_header *he
 	return NULL;
 }
 
-/* Which field has a value that no device has, or NULL. */
+/* Return the field with a value that no device has, or NULL. */
 static const char *vgpu_migration_malformed(const struct vgpu_migration_header *header,
 					    const struct vgpu_migration_target *target)
 {
@@ -121,7 +121,7 @@ static const char *vgpu_migration_malformed(const struct vgpu_migration_header *
 }
 
 /*
- * Which field shows another kind of device, or NULL. Engines of one name may
+ * Return the field that shows another kind of device, or NULL. Engines of one name may
  * execute more operations than they once did, but a guest may never find fewer than
  * before.
  */
@@ -154,7 +154,7 @@ static void vgpu_migration_take_apart(const struct vgpu_migration_header *header
 	state->reported = flags & VGPU_MIGRATION_REPORTED;
 }
 
-/* Which field is in a state that no device reaches, or NULL. */
+/* Return the field with a state that no device reaches, or NULL. */
 static const char *vgpu_migration_impossible(const struct vgpu_migration_header *header,
 					     const struct vgpu_migration_state *state)
 {

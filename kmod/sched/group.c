@@ -146,7 +146,7 @@ static void overdraw(struct vgpu_sched *sched, struct vgpu_bucket *bucket, u64 n
 	vgpu_throttle(sched, bucket);
 }
 
-/* Take @ns that the slice has used beside its charges from the caps. */
+/* Take @ns from the caps, for use that was not charged. */
 void vgpu_slice_overdraw(struct vgpu_sched *sched, struct vgpu_slice *slice,
 			 u64 ns)
 {

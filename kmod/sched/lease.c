@@ -108,8 +108,8 @@ static bool is_kept(struct vgpu_sched *sched)
 }
 
 /*
- * End the state without an end: bring the owner's reservation, which such a lease
- * does not use, up to date.
+ * A lease without an end gets one.  It has not used the owner's reservation, which is
+ * brought up to date here.
  */
 static void end_open(struct vgpu_sched *sched)
 {

@@ -4,8 +4,8 @@
  * of one level: groups on an engine, or slices in a group.
  *
  * The virtual runtime v of an entity grows by ns / weight.  The virtual time V
- * of the queue is the weighted mean of the v of its members.  Instead of sums of weight
- * * v the code keeps V itself, rounded down, and the remainder of that rounding:
+ * of the queue is the weighted mean of the v of its members.  The code does not keep
+ * sums of weight * v, but V itself, rounded down, and the remainder of that rounding:
  *
  *	sum(weight_i * (v_i - vtime)) == vtime_rem,   0 <= vtime_rem < sum(weight_i)
  *
@@ -32,16 +32,11 @@
  * sum(weight_i * (H - v_i)) over the members be the credit that they have, and P the
  * pool of credit that may still be given:
  *
- * Who joins with credit, v below H, the furthest V has been, pulls V back, and the
- * others wait until V is at H again.  So what all have of it together is bounded.
- * With D = sum(weight_i * (H - v_i)) over the members, the credit that is out, and
- * a pool P of what may still be given:
- *
- *	V passes H by service		P grows by the sleeping weight times that
+ *	H advances by service		P grows by the sleeping weight times that
  *	a member leaves, v below H	D falls by its credit, P grows by it
  *	an entity joins with credit	P is cut so that D + P is at most its timeslice;
  *					it gets no more than P; D grows by that, P falls
- *	one joins with almost none	it joins with none
+ *	one with almost none joins	it joins with none
  *
  * Service either lowers D or moves H.  Let T be the time that members were served and W
  * the weight of all entities, asleep or not.  Then T - (D + P at its beginning) is at

@@ -137,7 +137,7 @@ static void pass_time(struct vgpu_sched *sched, u64 now_ns)
 		vgpu_queue_charge(&sched->queue, &sched->unsold, ns);
 }
 
-/* Let time pass until @now_ns.  No throttle ends before that; runs within a lease may. */
+/* Charge the time until @now_ns.  No throttle ends before that; runs of a lease may. */
 static void pass_runs(struct vgpu_sched *sched, u64 now_ns)
 {
 	u64 end_ns, runs;

@@ -60,7 +60,7 @@ struct vgpu_arbiter_settings {
 	struct vgpu_watch_settings watch;
 };
 
-/* What a child says in its stream page. */
+/* Contents of a child's stream page. */
 struct vgpu_stream_view {
 	u64 state;
 	u64 dry_since_ns;
@@ -133,7 +133,6 @@ struct vgpu_party_stats {
  *	detached, to be passed on when it is added again
  *
  * Zeroed before it is added for the first time; must stay until it is removed or
- * detached.
  * detached.
  */
 struct vgpu_stream {

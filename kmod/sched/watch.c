@@ -27,7 +27,7 @@ static void see(struct vgpu_watch *watch, u64 processor_ns, u64 leased_ns, u64 n
 	watch->leased_ns = leased_ns;
 }
 
-/* Forgive one offence for each further time of ten penalties without another. */
+/* Forgive one offence once ten times penalty_ns have passed since the last penalty. */
 static void forgive(struct vgpu_watch *watch, const struct vgpu_watch_settings *settings,
 		    u64 now_ns)
 {

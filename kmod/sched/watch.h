@@ -14,7 +14,6 @@
  *
  * Nobody looks while no other party has work.  A look after a long pause therefore
  * charges for two ordinary intervals only, at the pause's mean rate.
- * charges for two ordinary intervals only, at the pause's mean rate.
  *
  * Pure; not thread safe.
  */
