@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `vgpumgr` command.
 
-`main` puts the commands together and turns what they raise into one line and an exit status (`failures`). `session` is
-what a command is given: where the API is, how to print. Modules here import nothing at their top that costs time:
-models, HTTP and libvirt are imported by the functions that need them.
+`main` registers the commands, and turns the exceptions they raise into one line and an exit status (`failures`).
+`session` holds what every command receives: the API's client and the output format. Modules of this package import
+nothing slow at module level. The functions that need models, HTTP or libvirt import them.
 """

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host agent's socket, as the hook uses it too: one JSON object on one line each way; see docs/libvirt-hook.md."""
+"""Client of the host agent's socket, which the hook uses too: one JSON object on one line each way.
+
+The protocol is described in docs/libvirt-hook.md.
+"""
 
 import contextlib
 import json
@@ -23,17 +26,17 @@ ANSWER_MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSocket:
-    """The agent of this host. AgentUnreachableError, AgentRefusedError."""
+    """A connection to this host's agent. AgentUnreachableError, AgentRefusedError."""
 
     path: Path
     limit_s: float = LIMIT_S
 
     def hotplug(self, *, domain: str, vm_uuid: UUID, slice_id: UUID) -> None:
-        """Make a slice ready to be opened once by a running VM."""
+        """Permit a running VM to open a slice once."""
         self._ask("hotplug", domain, vm_uuid, slice_id)
 
     def unplug(self, *, domain: str, vm_uuid: UUID, slice_id: UUID) -> None:
-        """Let go of a slice that a running VM has given back."""
+        """Release a slice that a running VM has given back."""
         self._ask("unplug", domain, vm_uuid, slice_id)
 
     def _ask(self, operation: str, domain: str, vm_uuid: UUID, slice_id: UUID) -> None:
@@ -57,13 +60,13 @@ class AgentSocket:
 
 
 def exchange(path: Path, request: dict[str, Any], *, limit_s: float = LIMIT_S) -> dict[str, Any]:
-    """Send one request and return its answer, all within `limit_s`. AgentUnreachableError."""
+    """Send one request and return its answer. Both together take at most `limit_s`. AgentUnreachableError."""
     deadline_s = time.monotonic() + limit_s
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(limit_s)
             connection.connect(str(path))
-            with contextlib.suppress(ConnectionError):  # it may have answered, and hung up, before it read this
+            with contextlib.suppress(ConnectionError):  # the agent may answer and hang up before it reads the request
                 connection.sendall(json.dumps(request).encode() + b"\n")
             line = _receive_line(connection, deadline_s)
     except TimeoutError:
@@ -76,7 +79,7 @@ def exchange(path: Path, request: dict[str, Any], *, limit_s: float = LIMIT_S) -
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
-        todo = as_root("see the agent's log")  # it hangs up on other users
+        todo = as_root("see the agent's log")  # the agent hangs up on users other than root
         raise AgentUnreachableError(f"{path}: the answer is not the agent's; {todo}")
     return answer
 
@@ -87,7 +90,7 @@ def _receive_line(connection: socket.socket, deadline_s: float) -> bytes:
         connection.settimeout(max(deadline_s - time.monotonic(), 0.001))
         try:
             chunk = connection.recv(65536)
-        except ConnectionResetError:  # it hung up without reading
+        except ConnectionResetError:  # the agent hung up without reading
             chunk = b""
         if not chunk:
             break

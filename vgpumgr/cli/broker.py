@@ -145,7 +145,7 @@ def _native_cells(native: dict[str, Any], enforced_by: str) -> tuple[str, ...]:
 
 
 def _process_cells(process: dict[str, Any]) -> tuple[str, ...]:
-    """A native program has no child that could tell what it does."""
+    """The broker has no child process of a native program, so it has no counters of one."""
     if process.get("native"):
         return str(process["pid"]), "native", str(process["state"]), "-", "-", "-"
     return tuple(str(process[key]) for key in ("pid", "child", "state", "submitted", "under_way", "failed"))
@@ -168,7 +168,7 @@ def _control(directory: Path) -> "Control":
 
 
 def _directory(session: Session, given: str | None, configuration: "Configuration") -> Path:
-    """Where the broker of this configuration has its sockets: option, file, variable, default."""
+    """Return the directory of the broker's sockets: from the option, the file, the variable or the default."""
     from vgpumgr.broker.places import default_directory
 
     if wanted := given or configuration.run_directory:
@@ -177,7 +177,7 @@ def _directory(session: Session, given: str | None, configuration: "Configuratio
 
 
 def _show(control: "Control", configuration: "Configuration") -> dict[str, Any]:
-    """What the broker that is to be changed tells. BrokerUnreachableError."""
+    """Return the state of the broker that is to be changed. BrokerUnreachableError."""
     from vgpumgr.errors import BrokerUnreachableError
 
     try:
@@ -192,7 +192,7 @@ def _show(control: "Control", configuration: "Configuration") -> dict[str, Any]:
 
 
 def find(session: Session, given: str | None) -> Path:
-    """Where the broker is that is meant."""
+    """Return the run directory of the broker that the command addresses."""
     from vgpumgr.broker.places import find_directory
 
     return Path(given) if given else find_directory(session.env, root=session.root)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`set` and `delete`. What was read is what is changed: the generation goes along as If-Match."""
+"""`set` and `delete`. A change applies to the generation that was read, which is sent as If-Match."""
 
 import re
 from enum import StrEnum
@@ -35,7 +35,7 @@ POLL_MAX_S = 2.0
 
 
 class QuotaModeOption(StrEnum):
-    """What may be claimed, without importing the models for `--help`."""
+    """Modes that a quota may allow, without importing the models for `--help`."""
 
     STRICT = "strict"
     FAIR = "fair"
@@ -43,7 +43,7 @@ class QuotaModeOption(StrEnum):
 
 
 class QuotaBandOption(StrEnum):
-    """Which band may be claimed, without importing the models for `--help`."""
+    """Bands that a quota may allow, without importing the models for `--help`."""
 
     FAIR = "fair"
     LATENCY = "latency"
@@ -58,7 +58,7 @@ class HostStateOption(StrEnum):
 
 
 class DeletableKind(StrEnum):
-    """What can be deleted."""
+    """Kinds of objects that can be deleted."""
 
     TENANT = "tenant"
     PROFILE = "profile"
@@ -127,7 +127,7 @@ def set_quota(
     )
     if any_profile and profile:
         raise ArgumentError("--any-profile lets all be claimed, and --profile only some; give one of them")
-    # Null, which removes a member, is no value that an option could have.
+    # Null removes a member. No option value can express it, so these members are set here.
     removed: dict[str, object] = {"profiles": None} if any_profile else {}
     if mode is not None:
         removed["mode"] = None if mode is QuotaModeOption.ANY else mode.value
@@ -189,10 +189,10 @@ def set_gpu(
 
 
 def labels_patch(label: list[str] | None, unlabel: list[str] | None) -> dict[str, str | None] | None:
-    """A merge patch of what is set and what is taken away, None if that is nothing. ArgumentError."""
+    """Return a merge patch that adds and removes these labels, None if there are none. ArgumentError."""
     from vgpumgr.wire.common import LABEL_KEY, LABELS_MAX
 
-    for key in unlabel or []:  # in the body they are members beside those of --label
+    for key in unlabel or []:  # the request has them as members beside those of --label
         if not re.fullmatch(LABEL_KEY, key):
             raise ArgumentError(f"--unlabel {key[:80]!r}: {NO_LABEL}")
     added = parse_labels(label or [])
@@ -271,7 +271,7 @@ def _delete_slices(session: Session, ids: list[UUID], wait_s: float | None, if_g
             else:
                 releasing.append(claim)
     finally:
-        # Also when a later one is refused: what was deleted is told.
+        # If a later deletion is refused, this still reports those that succeeded.
         if wait_s is None or len(releasing) + len(gone) < len(ids):
             if releasing:
                 show(session, kind_of("slice"), releasing, single=len(ids) == 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `host doctor` looks at. Every check answers what it found, and never raises what is foreseen."""
+"""The checks of `host doctor`. Every check returns what it found, and raises nothing for an expected failure."""
 
 import re
 import subprocess
@@ -25,7 +25,7 @@ _HOOK_PATH = re.compile(r"^(PYTHON|CLIENT)=(/\S+)$", re.MULTILINE)
 
 
 class Grade(IntEnum):
-    """How bad it is; the larger the worse."""
+    """Severity of a finding; a larger value is worse."""
 
     OK = 0
     WARN = 1
@@ -37,7 +37,7 @@ class Grade(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """`todo`: what to do about it, "" when all is well."""
+    """`todo`: what to do about the finding, "" if there is nothing to do."""
 
     check: str
     grade: Grade
@@ -58,7 +58,7 @@ def fail(check: str, found: str, todo: str) -> Finding:
 
 
 def local_checks(root: Path, *, virsh: Callable[[], str | None]) -> Iterator[Finding]:
-    """Look at a host. `root`: another directory in tests. `virsh`: why libvirt does not answer, None if it does."""
+    """Check a host. Tests pass another `root`. `virsh`: why libvirt does not answer, None if it does."""
     yield module(root)
     yield from kernels(root)
     yield from gpus(root)
@@ -84,7 +84,7 @@ def module(root: Path) -> Finding:
 
 
 def kernels(root: Path) -> Iterator[Finding]:
-    """Whether each kernel that this host may boot has the module; nothing where it is not known which those are."""
+    """Check that each kernel this host may boot has the module; report nothing if those kernels are not known."""
     modules = root / "lib/modules"
     installed = sorted(path.name for path in modules.glob("*") if (root / f"boot/vmlinuz-{path.name}").exists())
     lacking = [
@@ -103,7 +103,7 @@ def kernels(root: Path) -> Iterator[Finding]:
 
 
 def gpus(root: Path) -> Iterator[Finding]:
-    """Mediated devices, the GPUs that are bound, what they speak and whom they let in."""
+    """Check mediated devices, and the bound GPUs with their ABI version, policy and access rights."""
     sysfs = Sysfs(HostPaths(root))
     try:
         found = sysfs.gpus()
@@ -122,13 +122,13 @@ def gpus(root: Path) -> Iterator[Finding]:
 
 
 def _with_driver(sysfs: Sysfs, gpu: str) -> str:
-    """What vgpumgr.ko has adopted is its vendor's driver's."""
+    """Return the GPU's name. A GPU that vgpumgr.ko has adopted still has its vendor's driver, which is added."""
     driver = sysfs.driver(gpu)
     return gpu if driver in (None, DRIVER) else f"{gpu} (adopted, driver {driver})"
 
 
 def listed_gpus(root: Path) -> Iterator[Finding]:
-    """What keeps a GPU of the host's configuration from being shared; nothing where all of them are."""
+    """Report what keeps a GPU of the host's configuration from being shared; nothing if all are shared."""
     for each in unusable(Sysfs(HostPaths(root)), bound_only=True):
         yield fail(f"gpu {each.gpu}".rstrip(), f"{each.found} ({each.code})", each.todo)
 
@@ -145,7 +145,7 @@ def _abi(sysfs: Sysfs, gpu: str) -> Finding:
 
 
 def _policy(sysfs: Sysfs, gpu: str) -> Finding:
-    """How the GPU is shared. A module before abi_version 1.1 knows one policy and no reservations."""
+    """Check how the GPU is shared. A module older than abi_version 1.1 has one policy and no reservations."""
     check = f"policy {gpu}"
     try:
         policy = sysfs.read_gpu(gpu, "policy")
@@ -175,13 +175,13 @@ def _attach(sysfs: Sysfs, gpu: str) -> Finding:
 
 
 def _unread(check: str, error: VgpumgrError) -> Finding:
-    """An attribute that this release reads."""
+    """Report an attribute that this release needs and could not read."""
     denied = isinstance(error, NotPermittedError)
     return fail(check, str(error), to_be_permitted() if denied else "load the vgpumgr.ko of this release")
 
 
 def preemption(root: Path) -> Finding:
-    """Whether the kernel preempts itself. One that only does so voluntarily lets runs overrun by milliseconds."""
+    """Check that the kernel is preemptible. With voluntary preemption only, runs overrun by milliseconds."""
     if _read(root / "sys/kernel/realtime") == "1":
         return ok("preemption", "real-time kernel")
     modes = _read(root / PREEMPT)
@@ -211,8 +211,8 @@ def _untold_preemption(root: Path) -> Finding:
 
 
 def agent_socket(check: str, path: Path, unit: str) -> Finding:
-    """Whether somebody answers, be it with a refusal."""
-    # The one request of the hook's that asks for nothing; the helper refuses it as unknown.
+    """Check that the socket is answered. A refusal counts as an answer."""
+    # This is the only request of the hook that changes nothing. The helper refuses it as unknown.
     request = {
         "v": 1,
         "op": "start",
@@ -232,7 +232,7 @@ def agent_socket(check: str, path: Path, unit: str) -> Finding:
 
 
 def hook(root: Path) -> Finding:
-    """Whether libvirt would run our hook, and the hook finds what it needs."""
+    """Check that libvirt would run our hook, and that the hook finds the files it needs."""
     path = root / HOOK
     try:
         executable = bool(path.stat().st_mode & 0o111)
@@ -251,7 +251,7 @@ def hook(root: Path) -> Finding:
 
 
 def virsh_refusal() -> str | None:
-    """Why virsh cannot talk to the system's libvirt, None if it can."""
+    """Return why virsh cannot connect to the system's libvirt, None if it can."""
     try:
         asked = subprocess.run(
             ["virsh", "-q", "-c", "qemu:///system", "version"],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that choose what `get` lists, as the API takes them. Each kind knows which it has."""
+"""The options that filter `get`, with the names that the API uses. Each kind lists the filters it supports."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ NAMES = ("tenant", "host", "account", "profile", "subject", "target")
 
 
 def chosen(session: Session, kind: Kind, given: Mapping[str, Any], *, one: bool) -> dict[str, Any]:
-    """Return the filters of a list. `one`: a single object is asked for, which takes none. ArgumentError."""
+    """Return the filters of a list. `one`: a single object is requested, which accepts no filters. ArgumentError."""
     filters = {option: value for option, value in given.items() if value not in (None, False, [])}
     for option in filters:
         if one or option not in kind.filters:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims: `create slice`, `create slices` for several or none, and `explain` for what would come of one."""
+"""Claims: `create slice`, `create slices` for several or none, and `explain`, which predicts a claim's outcome."""
 
 import sys
 from pathlib import Path
@@ -147,7 +147,7 @@ def _claim(
 
 
 def _batch(file: str) -> "SliceBatch":
-    """Read claims: a list, or the body that REST takes. ArgumentError for what the API would refuse."""
+    """Read claims: a list, or the body that REST accepts. ArgumentError for input that the API would refuse."""
     import json
 
     from pydantic import ValidationError

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host doctor`: is this host fit to run VMs with slices, and if not, what to do."""
+"""`host doctor`: checks whether this host can run VMs with slices, and says how to mend what is wrong."""
 
 import os
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ def doctor(
 
 
 def report_age(session: Session, name: str) -> "Finding":
-    """Whether the API hears from this host. Without settings for the API that is not known."""
+    """Check that the API receives this host's reports. Without settings for the API the result is a warning."""
     from vgpumgr.cli.checks import fail, ok, warn
 
     try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A libvirt domain's slices: its mediated devices, and which of them its metadata says are ours.
+"""A libvirt domain's slices: its mediated devices, and the metadata that says which of them are ours.
 
-libvirt-python is imported when a domain is opened. The metadata is one element in our namespace; libvirt replaces it
-as a whole, so whoever writes it writes all of it. See docs/libvirt-hook.md.
+libvirt-python is imported when a domain is opened. The metadata is one element in our namespace. libvirt replaces the
+whole element, so every writer must write all slices. See docs/libvirt-hook.md.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ PREFIX = "vgpumgr"
 
 
 def hostdev_xml(slice_id: UUID) -> str:
-    """Return the device of a slice as domain XML has it."""
+    """Return the domain XML of a slice's device."""
     return (
         "<hostdev mode='subsystem' type='mdev' model='vfio-pci'>"
         f"<source><address uuid='{slice_id}'/></source></hostdev>"
@@ -29,7 +29,7 @@ def hostdev_xml(slice_id: UUID) -> str:
 
 
 def slices_xml(ids: Iterable[str]) -> str | None:
-    """Return our metadata, None for no slice. Without the namespace, which libvirt adds itself."""
+    """Return our metadata, None if there is no slice. The namespace is left out, because libvirt adds it."""
     root = ET.Element("slices")
     for slice_id in ids:
         ET.SubElement(root, "slice", id=slice_id)
@@ -38,7 +38,7 @@ def slices_xml(ids: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True)
 class Domain:
-    """An open domain. `live` chooses between the running VM and the persistent definition. LibvirtFailedError."""
+    """An open domain. `live` selects the running VM instead of the persistent definition. LibvirtFailedError."""
 
     libvirt: Any
     handle: Any
@@ -52,7 +52,7 @@ class Domain:
         return str(self._call("name"))
 
     def running(self) -> bool:
-        """Whether it is a running VM now."""
+        """Whether the domain has a running VM now."""
         return bool(self._call("isActive"))
 
     @property
@@ -60,7 +60,7 @@ class Domain:
         return bool(self._call("isPersistent"))
 
     def devices(self, *, live: bool) -> set[UUID]:
-        """The UUIDs of its mediated devices."""
+        """Return the UUIDs of the domain's mediated devices."""
         found = set()
         for address in self._xml(live).iterfind("./devices/hostdev[@type='mdev']/source/address"):
             with contextlib.suppress(ValueError):
@@ -68,7 +68,7 @@ class Domain:
         return found
 
     def slices(self, *, live: bool) -> list[str]:
-        """The ids in our metadata, as they are written there."""
+        """Return the ids in our metadata, in their original spelling."""
         path = f"./metadata/{{{NAMESPACE}}}slices/{{{NAMESPACE}}}slice"
         return [entry.get("id", "") for entry in self._xml(live).iterfind(path)]
 
@@ -76,7 +76,7 @@ class Domain:
         self._call("attachDeviceFlags", hostdev_xml(slice_id), self._affect(live))
 
     def remove_device(self, slice_id: UUID, *, live: bool) -> None:
-        """For a running VM this only asks the guest; the device is there until it has let go."""
+        """Remove the device. For a running VM this only asks the guest, which may keep it for a while."""
         self._call("detachDeviceFlags", hostdev_xml(slice_id), self._affect(live))
 
     def set_slices(self, ids: Iterable[str], *, live: bool) -> None:
@@ -103,7 +103,7 @@ class Domain:
 
 @contextlib.contextmanager
 def open_domain(name: str, uri: str, *, libvirt: Any = None) -> Iterator[Domain]:
-    """Give the domain of this name or UUID. `libvirt`: another module in tests.
+    """Open the domain of this name or UUID. Tests pass another `libvirt` module.
 
     DomainUnknownError, LibvirtFailedError.
     """
@@ -113,7 +113,7 @@ def open_domain(name: str, uri: str, *, libvirt: Any = None) -> Iterator[Domain]
 
 @contextlib.contextmanager
 def all_domains(uri: str, *, libvirt: Any = None) -> Iterator[list[Domain]]:
-    """Give all domains of a host, those that do not run too. LibvirtFailedError."""
+    """Open all domains of a host, including those that do not run. LibvirtFailedError."""
     with _connected(uri, libvirt or _library()) as (library, connection):
         try:
             handles = connection.listAllDomains(0)
@@ -124,7 +124,7 @@ def all_domains(uri: str, *, libvirt: Any = None) -> Iterator[list[Domain]]:
 
 @contextlib.contextmanager
 def _connected(uri: str, library: Any) -> Iterator[tuple[Any, Any]]:
-    # Without a handler of ours libvirt prints every error itself.
+    # libvirt prints every error itself unless a handler is registered.
     library.registerErrorHandler(lambda _context, _error: None, None)
     try:
         connection = library.open(uri)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Begins a drain, or joins the one that is under way, so that a command that was interrupted can be given again."""
+"""Starts a drain or joins the one under way, so that an interrupted command can be repeated."""
 
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def begun_or_joined(session: Session, name: str, drain: "HostDrain", if_generation: int | None) -> "Operation":
-    """Return the operation that drains this host. ApiError if the one under way is not what `drain` asks for.
+    """Return the operation that drains this host. ApiError if the drain under way differs from `drain`.
 
-    Only the members that were given are compared: whoever gives none follows any drain.
+    Only the members that were given are compared: a `drain` without members joins any drain.
     """
     seen = session.client.host(name).etag if if_generation is None else if_generation
     try:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def watch_events(session: Session, *, after: int | None, about: str | None, tenant: str | None) -> None:
-    """Print events, one line each, those after `after` first. ApiError with ``watch.expired`` if some are gone.
+    """Print one line for each event, beginning after `after`. ApiError ``watch.expired`` if some events are gone.
 
-    Connections that are lost are made again, at the event that was printed last.
+    A lost connection is made again, and continues after the event that was printed last.
     """
     for event in session.client.watch_events(after=after, about=about, tenant=tenant):
         session.print(_line(session.output, event))

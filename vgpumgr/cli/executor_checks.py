@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `host doctor` looks at where a GPU's engine lends: settings, programs, library, device, unit, cgroups."""
+"""The checks of `host doctor` for GPUs whose engine lends: settings, programs, library, device, unit, cgroups."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ _REASON_CHARACTERS = 200
 
 
 def executors(root: Path) -> Iterator[Finding]:
-    """Whether VMs get executors; nothing where no GPU lends or is to."""
+    """Check that VMs get executors; report nothing if no GPU lends or is configured to lend."""
     sysfs = Sysfs(HostPaths(root))
     try:
         settings = load(sysfs.paths.agent_settings)
@@ -50,15 +50,15 @@ def executors(root: Path) -> Iterator[Finding]:
 
 
 def _lending(sysfs: Sysfs, settings: HostSettings) -> Iterator[tuple[str, str]]:
-    """GPUs whose engine lends or is to, with the engine that they have."""
+    """Return the GPUs whose engine lends or is configured to lend, with the engine that each has now."""
     try:
         gpus = sysfs.gpus()
-    except VgpumgrError:  # another check says so
+    except VgpumgrError:  # another check reports this
         return
     for gpu in gpus:
         try:
             engine = sysfs.read_gpu(gpu, "engine")
-        except VgpumgrError:  # a module that knows one engine only
+        except VgpumgrError:  # this module has one engine only
             engine = "the module's only one"
         if LENDING in (engine, settings.of(gpu).engine):
             yield gpu, engine
@@ -93,7 +93,7 @@ def _executor(root: Path, gpu: str, settings: ExecutorSettings, where: Path) -> 
 
 
 def _refusal(root: Path, settings: ExecutorSettings) -> str | None:
-    """Why no child can serve, None if one can: the programs themselves try."""
+    """Return why no child can serve, None if one can. The programs themselves test this."""
     command = [str(_below(root, settings.program)), "--check", *settings.options()]
     try:
         tried = subprocess.run(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a failure looks like: one line on standard error, and an exit status by its kind."""
+"""How a failure is reported: one line on standard error, and an exit status for its kind."""
 
 import json
 from collections.abc import Collection
@@ -77,14 +77,14 @@ _BY_CODE = {
     "api.stopping": Status.UNREACHABLE,
     "api.full": Status.UNREACHABLE,
     "request.timeout": Status.UNREACHABLE,
-    # Of `host probe-gpu`.
+    # Errors of `host probe-gpu`.
     "probe.gpu_unknown": Status.NOT_FOUND,
     "probe.busy": Status.CONFLICT,
     "probe.not_permitted": Status.DENIED,
-    # Of a broker.
+    # Errors of a broker.
     "broker.running": Status.CONFLICT,
     "broker.stopping": Status.UNREACHABLE,
-    # Answers of an API that this CLI does not fit.
+    # Answers of an API that this CLI is not compatible with.
     "route.unknown": Status.ERROR,
     "method.not_allowed": Status.ERROR,
     "body.invalid": Status.ERROR,
@@ -94,7 +94,7 @@ _BY_CODE = {
     "internal": Status.ERROR,
 }
 
-# For codes of a newer API.
+# For codes that only a newer API has.
 _BY_HTTP = {
     401: Status.DENIED,
     403: Status.DENIED,
@@ -108,7 +108,7 @@ _BY_HTTP = {
 
 
 def status(error: errors.VgpumgrError) -> Status:
-    """Return the exit status that stands for an error."""
+    """Return the exit status of an error."""
     if isinstance(error, errors.ApiError):
         return _BY_CODE.get(error.code, _BY_HTTP.get(error.status, Status.ERROR))
     if isinstance(error, errors.ProbeRefusedError | errors.BrokerRefusedError):
@@ -117,7 +117,7 @@ def status(error: errors.VgpumgrError) -> Status:
 
 
 def printable(text: str) -> str:
-    """Return `text` on one line and without what a terminal would obey: it may come from anybody."""
+    """Return `text` on one line without control characters: a terminal would obey them, and the text is not trusted."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode("ascii")
         for char in text
@@ -125,15 +125,15 @@ def printable(text: str) -> str:
 
 
 def lines(error: errors.VgpumgrError, *, takes: Collection[str] = ()) -> list[str]:
-    """Return what to print for people: what happened and what to do next, then the reasons.
+    """Return the lines to print for people: what happened and what to do next, then the reasons.
 
-    `takes`: the options of the command, by which members are called.
+    `takes`: the options of the command; members are named by them.
     """
     shown = [f"{error.code}: {error}"]
     if isinstance(error, errors.ApiError):
         for reason in error.reasons:
             field = f"{reason.field}: " if reason.field else ""
-            if str(error) == reason.detail or str(error).endswith(f"{field}{reason.detail}"):  # which says it already
+            if str(error) == reason.detail or str(error).endswith(f"{field}{reason.detail}"):  # the first line says it
                 continue
             times = "" if reason.count is None else f" ({reason.count} GPU{'' if reason.count == 1 else 's'})"
             shown.append(f"{reason.code}: {field}{reason.detail}{times}")
@@ -145,7 +145,7 @@ def lines(error: errors.VgpumgrError, *, takes: Collection[str] = ()) -> list[st
 
 
 def document(error: errors.VgpumgrError) -> str:
-    """Return the problem as JSON: the API's own document, or one in its form without an HTTP status."""
+    """Return the problem as JSON: the API's document, or one of the same form without an HTTP status."""
     if isinstance(error, errors.ApiError):
         content = error.problem.model_dump(mode="json")
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host`: what an operator does to hosts."""
+"""`host`: commands with which an operator manages hosts."""
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -42,7 +42,7 @@ host.command()(watch)
 
 
 class Then(StrEnum):
-    """What a host can be after a drain."""
+    """States of a host after a drain."""
 
     CORDONED = "cordoned"
     MAINTENANCE = "maintenance"
@@ -124,7 +124,7 @@ def drain(
     try:
         begun.extend(begun_or_joined(session, name, body, if_generation) for name in names)
     finally:
-        # Also when a later one is refused: what began is told.
+        # If a later drain is refused, this still reports those that began.
         if wait_s is None or len(begun) < len(names):
             present(session, begun, single=len(names) == 1)
     if wait_s is not None:
@@ -144,13 +144,13 @@ def _act(
     try:
         changed.extend(do(session.client, name, _seen(session, name, if_generation)) for name in names)
     finally:
-        # Also when a later one is refused: what was done is told.
+        # If a later change is refused, this still reports those that were made.
         if changed:
             show(session, kind_of("host"), changed, single=len(names) == 1)
 
 
 def _check(names: Sequence[str], if_generation: int | None) -> None:
-    """Refuse a command line that names no hosts, one of them twice, or several with one generation. ArgumentError."""
+    """Refuse no hosts, a host named twice, and several hosts with one generation. ArgumentError."""
     for name in names:
         checked_name(name, "host")
     if twice := next((name for name in names if names.count(name) > 1), None):

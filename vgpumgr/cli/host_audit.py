@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host audit`: do this host's claims and libvirt's domains name each other, and if not, which of the two is wrong.
+"""`host audit`: compares this host's claims with libvirt's domains, and says which side is wrong where they differ.
 
-A VM that was undefined looks to the API like one that is stopped: only libvirt can tell. Nothing is changed.
+The API cannot distinguish an undefined VM from a stopped one; only libvirt can. The audit changes nothing.
 """
 
 import os
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Difference(StrEnum):
-    """What claims and domains disagree about. Other programs match these: never change one or its meaning."""
+    """How claims and domains can differ. Other programs match these strings: never change one or its meaning."""
 
     VM_UNDEFINED = "vm.undefined"
     VM_WITHOUT = "vm.without_slice"
@@ -41,7 +41,7 @@ _ADVICE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """A domain as libvirt has it. `devices`: its mediated ones, of any vendor, defined or in the running VM."""
+    """A domain that libvirt knows. `devices`: mediated devices of any vendor, in the definition or the running VM."""
 
     name: str
     uuid: UUID
@@ -51,7 +51,7 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A difference. `domain`: "" where there is none."""
+    """A difference. `domain`: "" if no domain is involved."""
 
     code: Difference
     slice_id: UUID
@@ -64,7 +64,7 @@ class Found:
 
 
 def differences(claims: Sequence["Slice"], domains: Sequence[Known]) -> Iterator[Found]:
-    """Compare. A device that no claim and no metadata of ours names is another vendor's."""
+    """Compare claims with domains. A device in neither a claim nor our metadata belongs to another vendor."""
     by_uuid = {domain.uuid: domain for domain in domains}
     for claim in claims:
         users = [domain for domain in domains if claim.id in domain.devices | domain.metadata]
@@ -142,7 +142,7 @@ def _said(found: Found) -> dict[str, str | None]:
 
 
 def _uuids(texts: Iterable[str]) -> frozenset[UUID]:
-    """Metadata is written by tenants: what is no UUID names no slice."""
+    """Tenants can write the metadata: an entry that is no UUID names no slice."""
     found = set()
     for text in texts:
         try:

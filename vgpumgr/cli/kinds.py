@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of objects: what they are called, how they are found, and their columns in a table."""
+"""The kinds of objects: their names, how they are looked up, and their table columns."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -25,9 +25,9 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """`listed` reads a list with filters, `found` one object. `name` is what `found` takes and ``-o name`` prints.
+    """`listed` reads a list with filters, `found` one object. `found` accepts a `name`, and ``-o name`` prints it.
 
-    `choices`: the values that some filters have; here, so that `--help` needs no models.
+    `choices`: the values of filters that have a fixed set. They are repeated here so that `--help` needs no models.
     """
 
     singular: str
@@ -42,7 +42,7 @@ class Kind:
 
 
 def kind_of(word: str) -> Kind:
-    """Return the kind that a word, singular or plural, means. ArgumentError."""
+    """Return the kind of this name, singular or plural. ArgumentError."""
     for kind in KINDS:
         if word in (kind.singular, kind.plural):
             return kind
@@ -50,7 +50,7 @@ def kind_of(word: str) -> Kind:
 
 
 def checked_name(text: str, what: str) -> str:
-    """Return a name that the API could know. ArgumentError."""
+    """Return `name` if the API could know it. ArgumentError."""
     if not _NAME.fullmatch(text):
         raise ArgumentError(
             f"{what} {text[:80]!r} is no name: a name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
@@ -103,7 +103,7 @@ def _profile(profile: "Profile") -> tuple[str, ...]:
 
 
 def _hosts(client: "Client", filters: Mapping[str, Any]) -> "Iterable[Host]":
-    """As the table calls them: a fenced host is in no other state."""
+    """List hosts by the state that the table shows: a fenced host matches no other state."""
     state = filters.get("state")
     unconfirmed = "unconfirmed" in filters
     found = client.hosts(
@@ -116,7 +116,7 @@ def _hosts(client: "Client", filters: Mapping[str, Any]) -> "Iterable[Host]":
 
 
 def _new(host: "Host") -> bool:
-    """It has no epoch yet: the first enrolment confirms it."""
+    """Whether the host has no epoch yet; the first enrolment confirms it."""
     return not host.enrolled and not host.agent_version
 
 
@@ -191,7 +191,7 @@ def _audit(entry: "AuditEntry") -> tuple[str, ...]:
     return str(entry.id), moment(entry.at), entry.actor, source, entry.action, entry.object, generation
 
 
-# ---- where a kind has no route of its own for one object
+# ---- kinds without a route for one object
 
 
 def _one_of(kind: str, name: str, candidates: "Iterable[BaseModel]", *, hint: str = "") -> "BaseModel":
@@ -220,11 +220,11 @@ def _find_event(client: "Client", name: str) -> "BaseModel":
     if not (name.isascii() and name.isdigit() and 0 < int(name[:20]) < 1 << 63):
         raise ArgumentError(f"event {name[:80]!r}: an event is named by its number, see `vgpumgr get events`")
     wanted = int(name)
-    # Numbers have gaps, so the first event behind the one before may be another.
+    # Event numbers have gaps, so the first event after `wanted - 1` may have a larger number.
     try:
         first = next(iter(client.events(after=wanted - 1)), None)
     except ApiError as error:
-        if error.code != "watch.expired":  # no longer kept, or not yet there
+        if error.code != "watch.expired":  # the event is no longer kept, or does not exist yet
             raise
         first = None
     return _one_of("event", name, [first] if first is not None and first.seq == wanted else [])
@@ -236,7 +236,7 @@ def _find_audit(_: "Client", name: str) -> "BaseModel":
     )
 
 
-FENCED = "fenced"  # what a host is called in place of its state
+FENCED = "fenced"  # the table shows this word instead of the host's state
 HOST_STATES = ("ready", "cordoned", "draining", "maintenance", "lost")
 SLICE_STATES = ("claimed", "prepared", "attached", "releasing", "failed", "orphaned", "lost")
 AUDIT_FILTERS = ("tenant", "actor", "action", "object", "request_id", "since", "until")

@@ -48,7 +48,7 @@ def run(
 def _where(
     session: Session, tenant: str | None, claim: str | None, run_directory: str | None, *, native: bool
 ) -> tuple[str, Path]:
-    """The broker's tenant and its run directory."""
+    """Return the broker's tenant and run directory."""
     if (tenant is None) == (claim is None):
         raise ArgumentError("give one of --tenant and --claim")
     if tenant is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`usage` and `unbooked`: the ledger, as it is billed by, and what it lacks. docs/usage.md says what each means."""
+"""`usage` and `unbooked`: the ledger that bills are made from, and the counts it lacks. See docs/usage.md."""
 
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -25,7 +25,7 @@ QUANTITIES = ("SLICE-HOURS", "GIB-HOURS", "GRANTED-S", "ASSURED-S", "DUE-S", "RU
 
 
 class UsageOutput(StrEnum):
-    """How to print the ledger; whole numbers in json and csv."""
+    """How to print the ledger. json and csv have whole numbers."""
 
     TABLE = "table"
     JSON = "json"
@@ -33,7 +33,7 @@ class UsageOutput(StrEnum):
 
 
 class GranularityOption(StrEnum):
-    """How much time a row is about, without importing the models for `--help`."""
+    """How much time a row covers, without importing the models for `--help`."""
 
     HOUR = "hour"
     DAY = "day"
@@ -41,14 +41,14 @@ class GranularityOption(StrEnum):
 
 
 class ReasonOption(StrEnum):
-    """Why something is not booked, without importing the models for `--help`."""
+    """Reasons why a count is not booked, without importing the models for `--help`."""
 
     UNATTRIBUTED = "unattributed"
     IMPLAUSIBLE = "implausible"
 
 
 class ByOption(StrEnum):
-    """Whom a row is about, without importing the models for `--help`."""
+    """Whom a row covers, without importing the models for `--help`."""
 
     ACCOUNT = "account"
     TENANT = "tenant"
@@ -150,7 +150,7 @@ def _unbooked_cells(row: "UnbookedRow") -> tuple[str, ...]:
 
 
 def _hour(session: Session, text: str, option: str) -> str:
-    """Return a whole hour as the API takes it. Times ago count from the beginning of the present hour."""
+    """Return a whole hour in the API's format. A relative time counts back from the beginning of the present hour."""
     found = parse_instant(text, option, _this_hour(session))
     if is_duration(text):
         found = found.replace(minute=0, second=0)
@@ -170,7 +170,7 @@ def _beginning(of: datetime) -> datetime:
 
 
 def _print_csv(session: Session, pieces: "Iterable[bytes]") -> None:
-    """As it comes, with the line ends of this system. An export that breaks off ends with an error."""
+    """Print each piece when it arrives, with this system's line ends. A truncated export ends with an error."""
     import codecs
 
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -196,5 +196,5 @@ def _cells(row: "LedgerRow", *, with_gpu: bool) -> tuple[str, ...]:
 
 
 def _decimal(count: int, unit: int) -> str:
-    """Return `count` in a larger unit, to three places; exact until then, however many digits it has."""
+    """Return `count` in a larger unit, to three decimals. A float would lose digits of a large count."""
     return str((Decimal(count) / unit).quantize(Decimal("0.001")))

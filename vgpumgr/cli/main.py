@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands put together, and the one place where errors become a line and an exit status."""
+"""Registers the commands, and is the one place that turns errors into a line and an exit status."""
 
 import os
 import sys
@@ -71,7 +71,7 @@ def options(
 
 
 def main(arguments: Sequence[str], session: Session) -> int:
-    """Run one command and return its exit status. Nothing that is foreseen leaves as an exception."""
+    """Run one command and return its exit status. Expected errors never leave as exceptions."""
     try:
         return int(app(list(arguments), prog_name="vgpumgr", standalone_mode=False, obj=session) or 0)
     except VgpumgrError as error:
@@ -98,13 +98,13 @@ _WAITING = {"--wait": "--timeout", "--timeout": "--wait"}
 
 
 def _options(error: typer.TyperException) -> set[str]:
-    """What the command takes that was given wrongly."""
+    """Return the options of the command whose command line is wrong."""
     command = getattr(getattr(error, "ctx", None), "command", None)
     return {name for each in getattr(command, "params", ()) for name in each.opts}
 
 
 def _usage(error: typer.TyperException) -> str:
-    """Say what is wrong with a command line; for one without arguments that is its help."""
+    """Return what is wrong with a command line; its help, if the command was given no arguments."""
     said = error.format_message() if hasattr(error, "format_message") else str(error)
     context = getattr(error, "ctx", None)
     if context is not None and said == context.get_help():
@@ -129,6 +129,6 @@ def _usage(error: typer.TyperException) -> str:
 
 def run() -> None:
     """The entry point."""
-    # pydantic would look through the metadata of every installed package for plugins.
+    # Otherwise pydantic searches the metadata of every installed package for plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     sys.exit(main(sys.argv[1:], Session()))

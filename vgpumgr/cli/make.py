@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`create`: tenants, profiles, reservations, hosts and tokens. Secrets are shown or written to a file, once."""
+"""`create`: tenants, profiles, reservations, hosts and tokens. A secret is shown or written to a file, once."""
 
 import contextlib
 import os
@@ -44,14 +44,14 @@ SecretFileOption = Annotated[
 
 
 class ModeOption(StrEnum):
-    """A profile's modes, without importing the models for `--help`."""
+    """Modes of a profile, without importing the models for `--help`."""
 
     STRICT = "strict"
     FAIR = "fair"
 
 
 class BandOption(StrEnum):
-    """A profile's bands, without importing the models for `--help`."""
+    """Bands of a profile, without importing the models for `--help`."""
 
     FAIR = "fair"
     LATENCY = "latency"
@@ -66,7 +66,7 @@ class PolicyOption(StrEnum):
 
 
 class PlacementOption(StrEnum):
-    """Where a claim goes, without importing the models for `--help`."""
+    """Where a claim is placed, without importing the models for `--help`."""
 
     PACK = "pack"
     SPREAD = "spread"
@@ -80,7 +80,7 @@ class WorkloadOption(StrEnum):
 
 
 class RoleOption(StrEnum):
-    """Roles that tokens are made for; hosts get theirs by enrolling."""
+    """Roles of tokens that can be created; a host gets its token by enrolling."""
 
     ADMIN = "admin"
     OPERATOR = "operator"
@@ -90,7 +90,7 @@ class RoleOption(StrEnum):
 
 
 def request(kind: "type[Model]", **members: Any) -> "Model":
-    """Return a body made of options, without those that are None. ArgumentError for what the API would refuse."""
+    """Return a request body made of options, without those that are None. ArgumentError if the API would refuse it."""
     from pydantic import ValidationError
 
     try:
@@ -100,9 +100,9 @@ def request(kind: "type[Model]", **members: Any) -> "Model":
 
 
 def refused(error: "ValidationError", *, called: "Callable[[Location], str] | None" = None) -> ArgumentError:
-    """Say what is wrong with the first member at fault; a misspelt one rather than that the right one is missing.
+    """Return an error about the first wrong member. An unknown member comes before a missing one.
 
-    `called`: what people know a member by; its path, where they wrote JSON.
+    `called`: returns the name that people know a member by. The default is the JSON path, for input in JSON.
     """
     faults = error.errors(include_url=False)
     first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
@@ -121,13 +121,13 @@ def refused(error: "ValidationError", *, called: "Callable[[Location], str] | No
         if first["type"] in ("greater_than_equal", "less_than_equal") and str(location[-1]).endswith("_s"):
             what += " s"
     where = (called or _path)(location)
-    if first["type"] in ("missing", "too_long"):  # its input is all that is there
+    if first["type"] in ("missing", "too_long"):  # here `input` is the whole object, not one value
         return ArgumentError(f"{where}: {what}")
     return ArgumentError(f"{where} {str(first['input'])[:80]!r}: {what}")
 
 
 def _path(location: "Location") -> str:
-    """A JSON path as the API's reasons have it, without its ``$.``."""
+    """Return a JSON path in the form of the API's reasons, without ``$.``."""
     return "".join(f"[{member}]" if isinstance(member, int) else f".{member}" for member in location).removeprefix(".")
 
 
@@ -270,7 +270,7 @@ def create_token(
 
 
 def tie(option: str, text: str | None) -> "Tie | None":
-    """Return an affinity as a claim has it. ArgumentError."""
+    """Return an affinity in the form that a claim has. ArgumentError."""
     from pydantic import ValidationError
 
     from vgpumgr.wire.resources import Tie
@@ -282,7 +282,7 @@ def tie(option: str, text: str | None) -> "Tie | None":
 
 
 def hand_over(session: Session, kind: str, token_file: str | None, make: Any, member: str) -> None:
-    """Do `make`, and give the secret that its answer has in `member` to a file or to standard output, never to both."""
+    """Call `make`, and write the secret in its `member` to a file or to standard output, never to both."""
     if token_file is None:
         if session.output == Output.NAME:
             raise ArgumentError("-o name would lose the token; give --token-file FILE as well")
@@ -306,12 +306,11 @@ def hand_over(session: Session, kind: str, token_file: str | None, make: Any, me
 
 @contextlib.contextmanager
 def secret_file(path: Path) -> Iterator[Any]:
-    """Give a function that writes a secret to `path`, mode 0600, whole or not at all.
+    """Yield a function that writes a secret to `path` with mode 0600, completely or not at all.
 
-    The file is made before anything is asked of the API, so that a secret is not lost for want of a directory.
-    OutputError.
+    The file is created before the request to the API. Otherwise a missing directory would lose the secret. OutputError.
     """
-    import tempfile  # with random and more: for this alone
+    import tempfile  # slow: it imports random and other modules
 
     try:
         if path.is_dir():

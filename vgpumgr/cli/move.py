@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`slice`: a claim that follows its VM to another host."""
+"""`slice`: moves a claim together with its VM to another host."""
 
 from typing import Annotated
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host observe`: who had the engine, by the scheduler's tracepoints and against the kernel's counters."""
+"""`host observe`: records engine runs from the scheduler's tracepoints, and compares them with kernel counters."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`operation`: what takes longer than a command, as draining a host."""
+"""`operation`: work that outlasts a command, like draining a host."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -96,9 +96,9 @@ def cancel(
 
 
 def wait(session: Session, begun: Sequence["Operation"], wait_s: float, *, single: bool) -> None:
-    """Return when these operations have succeeded, and show them. WaitEndedError, OperationFailedError.
+    """Wait until these operations have ended, and show them. WaitEndedError, OperationFailedError.
 
-    One that fails keeps nobody from waiting for the others.
+    When one operation fails, the wait for the others goes on.
     """
     deadline_s = session.clock() + wait_s
     done: list[Operation] = []
@@ -106,7 +106,7 @@ def wait(session: Session, begun: Sequence["Operation"], wait_s: float, *, singl
         ends = (each if each.done else _followed(session, each.id, deadline_s, answered=True) for each in begun)
         done.extend(ends)
     finally:
-        # Also when a later one takes too long: the ends of the others are told.
+        # If the wait for a later operation times out, this still reports those that ended.
         if done:
             present(session, done, single=single)
     _require_success(done)
@@ -115,7 +115,8 @@ def wait(session: Session, begun: Sequence["Operation"], wait_s: float, *, singl
 def _followed(session: Session, operation_id: UUID, deadline_s: float, *, answered: bool) -> "Operation":
     """Return an operation once it is done. WaitEndedError.
 
-    Meanwhile people are told whenever less of it is left. An API that has `answered` and goes away is waited for.
+    A note is printed whenever less of the operation is left. If the API has `answered` before, its outages are waited
+    out.
     """
     told = None
     while True:
@@ -133,7 +134,7 @@ def _followed(session: Session, operation_id: UUID, deadline_s: float, *, answer
                 f"operation {operation_id} waits for {found.progress.left} of {found.progress.total}; look which with"
                 f" `vgpumgr operation show {operation_id}`"
             )
-        session.sleep(min(PAUSE_S, left_s))  # an API that stops answers early
+        session.sleep(min(PAUSE_S, left_s))  # an API that shuts down answers early
 
 
 def _require_success(done: Sequence["Operation"]) -> None:
@@ -152,7 +153,7 @@ def _asked(session: Session, operation_id: UUID, deadline_s: float) -> "Operatio
 
 
 def present(session: Session, found: Sequence["Operation"], *, single: bool = True) -> None:
-    """Print operations, for people with what they wait for."""
+    """Print operations; a table also lists what each operation waits for."""
     if not found:
         return
     show(session, kind_of("operation"), found, single=single)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API calls a member, as people typed it: by the option that gives it."""
+"""Translates the API's member names into the command-line options that set them."""
 
 import re
 from collections.abc import Collection
@@ -31,12 +31,12 @@ _PLAIN = {
 
 
 def option_of(member: str) -> str:
-    """Return what gives a member of a request."""
+    """Return the option that sets a member of a request."""
     return _RENAMED.get(member, "--" + member.replace("_", "-"))
 
 
 def in_options(error: ApiError, text: str, takes: Collection[str]) -> str:
-    """Return words of a refusal for people who gave a command that takes these options; what no option gives stays."""
+    """Return a refusal's text with the options in `takes` in place of members. Members without such an option stay."""
 
     def typed(member: re.Match[str]) -> str:
         option = option_of(member[0])

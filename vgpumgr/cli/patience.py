@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asking again while the API is away: a wait of hours does not end because a replica starts again."""
+"""Retries while the API is away: a wait of hours survives the restart of a replica."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,9 +14,9 @@ PAUSE_S = 2.0
 
 
 def patiently(session: Session, ask: Callable[[], Answer], *, until_s: float) -> Answer:
-    """Return what `ask` answers. While the API cannot be reached, or is busy, it is asked again; people are told once.
+    """Return what `ask` returns. While the API is unreachable or busy, ask again; one note says so.
 
-    `until_s`: by the session's clock; from then on whatever `ask` raises is raised.
+    `until_s`: a time of the session's clock, after which any error of `ask` is raised.
     """
     told = False
     while True:

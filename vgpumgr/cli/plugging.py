@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts a claimed slice into a domain and takes it out again: definition, metadata, and the running VM.
+"""Attaches a claimed slice to a domain and detaches it: definition, metadata, and the running VM.
 
-Each step is skipped where it has been done, so either can be repeated. When a step of attaching fails, what was done
-before is undone. Detaching begins with the running VM, whose guest may refuse; nothing is changed when it does.
+Each step is skipped if it is already done, so both operations can be repeated. When a step of attaching fails, the
+steps before it are undone. Detaching begins with the running VM. If its guest refuses, nothing is changed.
 """
 
 import time
@@ -19,7 +19,7 @@ POLL_S = 0.2
 
 @dataclass
 class Steps:
-    """Undoes what was done when its block ends with an exception, the last step first."""
+    """Undoes the noted steps, the last one first, when its block ends with an exception."""
 
     undo: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
 
@@ -39,12 +39,12 @@ class Steps:
             error.args = (f"{error.args[0]}; could not undo: {', '.join(left)}", *error.args[1:])
 
     def done(self, what: str, undo: Callable[[], None]) -> None:
-        """Note a step that was just done."""
+        """Note a completed step and how to undo it."""
         self.undo.append((what, undo))
 
 
 def attach_slice(domain: Domain, slice_id: UUID, agent: AgentSocket) -> list[str]:
-    """Attach and return what was changed: "definition", "running VM". LibvirtFailedError, AgentRefusedError, ..."""
+    """Attach; return the parts that changed: "definition", "running VM". LibvirtFailedError, AgentRefusedError, ..."""
     changed = []
     with Steps() as steps:
         if domain.persistent and _define(domain, slice_id, steps, live=False):
@@ -84,7 +84,7 @@ def detach_slice(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[str]:
-    """Detach and return what was changed. WaitEndedError when the guest does not let go within `wait_s`."""
+    """Detach; return the parts that changed. WaitEndedError if the guest keeps the device for `wait_s`."""
     changed = []
     if domain.running():
         if slice_id in domain.devices(live=True):
@@ -100,7 +100,7 @@ def detach_slice(
         if _forget(domain, slice_id, live=False) or present:
             changed.append("definition")
     if domain.running():
-        # Asked every time: an earlier attempt may have ended before this. The agent takes it as no news then.
+        # Asked every time, because an earlier attempt may have ended before this. The agent accepts a repeated request.
         agent.unplug(domain=domain.name, vm_uuid=domain.uuid, slice_id=slice_id)
     return changed
 
@@ -125,7 +125,7 @@ def _await_gone(
     sleep: Callable[[float], None],
     clock: Callable[[], float],
 ) -> None:
-    # A VM that stops meanwhile takes the device with it; libvirt then answers with the definition.
+    # If the VM stops meanwhile, its device is gone, and libvirt then answers with the definition.
     while domain.running() and slice_id in domain.devices(live=True):
         if clock() >= deadline_s:
             raise WaitEndedError(

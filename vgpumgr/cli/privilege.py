@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to do about something that only root can: root itself is not told to become root."""
+"""Advice for actions that only root may do. Root itself is not advised to become root."""
 
 import os
 
@@ -7,10 +7,10 @@ _FORBIDDEN = "look in the kernel's log for what AppArmor, SELinux or lockdown fo
 
 
 def as_root(todo: str) -> str:
-    """Return what to do, and for others than root that they are to do it as root."""
+    """Return `todo`; for users other than root, add that root must do it."""
     return todo if os.geteuid() == 0 else f"{todo}, and run this as root"
 
 
 def to_be_permitted() -> str:
-    """Return what to do where permission was refused."""
+    """Return the advice after a denied permission."""
     return _FORBIDDEN if os.geteuid() == 0 else "run this as root"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host probe-gpu`: what the driver and GPU of this host really honour, and what may be said of them."""
+"""`host probe-gpu`: measures what this host's driver and GPU really honour, and what may be concluded from that."""
 
 import math
 import re
@@ -89,7 +89,7 @@ def probe_gpu(
 
 
 def _keep(session: "Session", found: "Sequence[dict[str, Any]]") -> None:
-    """For the agent, where there is one. What was measured is shown in any case."""
+    """Store the results for the agent, if this host has one. They are printed even if storing fails."""
     from vgpumgr import probe_results
     from vgpumgr.control.sysfs import HostPaths
 
@@ -148,7 +148,7 @@ def _text(one: dict[str, Any]) -> str:
 
 
 def _each_reason_once(rows: "Iterable[tuple[str, str, str, str]]") -> list[tuple[str, str, str, str]]:
-    """The last cell is why; where that was said before, in which row."""
+    """Replace a reason (the last cell) that an earlier row gave by a reference to that row."""
     said: dict[str, str] = {}
     shown = []
     for name, word, use, because in rows:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host rehome`: gives the claims of a GPU that is gone to another one of its host."""
+"""`host rehome`: moves the claims of a GPU that is gone to another GPU of the same host."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,7 +45,7 @@ def rehome(
 
 
 def _one(there: "Sequence[Gpu]", host: str, word: str) -> "Gpu":
-    """Return the GPU that a word means. An address is that of the GPU which is there now, if one is."""
+    """Return the GPU that `word` names. An address names the GPU that is there now, if there is one."""
     found = [gpu for gpu in there if word in (gpu.address, f"{gpu.host}/{gpu.address}", str(gpu.id))]
     found = found or [gpu for gpu in there if word and word in (gpu.uuid, gpu.serial)]
     if len(found) != 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command is given: the API's client, made when first asked for, and the way out."""
+"""What every command receives: the API's client, created on first use, and functions that print."""
 
 import contextlib
 import json
@@ -37,7 +37,7 @@ class Output(StrEnum):
 
 
 class JsonOutput(StrEnum):
-    """How to print what has no names."""
+    """How to print results that have no names."""
 
     TABLE = "table"
     JSON = "json"
@@ -55,8 +55,10 @@ def utc_now() -> datetime:
 
 @dataclass
 class Session:
-    """From `transport` on, everything is another in tests. `root`: where the agent's sockets are looked for. `rig`: the
-    device that `host probe-gpu` measures, None for the one that was chosen. `takes`: the command's options."""
+    """What a command works with. Tests replace the members from `transport` on.
+
+    `root`: where the agent's sockets are looked for. `rig`: the device that `host probe-gpu` measures, None for the
+    device that the options select. `takes`: the command's options."""
 
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)
     options: Options = field(default_factory=Options)
@@ -74,7 +76,7 @@ class Session:
 
     @cached_property
     def client(self) -> "Client":
-        """The API. SettingsError."""
+        """The API's client. SettingsError."""
         from vgpumgr.client import Client
 
         found = settings(self.options, self.env, operator_token=self.operator_token)
@@ -85,7 +87,7 @@ class Session:
         self.write(text if text.endswith("\n") or not text else text + "\n")
 
     def write(self, text: str) -> None:
-        """Write to standard output, at once. OutputError; a reader that went away ends the program quietly."""
+        """Write to standard output without buffering. OutputError. If the reader has gone, the program ends quietly."""
         try:
             sys.stdout.write(text)
             sys.stdout.flush()
@@ -96,12 +98,12 @@ class Session:
             _forget(sys.stdout)
             if isinstance(error, OSError):
                 reason = error.strerror
-            else:  # the interpreter has none when it was closed from the start
+            else:  # stdout is None if it was closed when the interpreter started
                 reason = "closed" if isinstance(error, AttributeError) else "not in this terminal's character set"
             raise OutputError(f"standard output: {reason}; what was asked for has been done") from None
 
     def note(self, text: str) -> None:
-        """Say something to people that is no result."""
+        """Print a message for people that is not part of the result."""
         if self.output != Output.JSON:
             complain(printable(text))
 
@@ -130,12 +132,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def dumped(model: "BaseModel") -> Any:
-    """Return a model as what JSON can say."""
+    """Return a model as values that JSON can represent."""
     return model.model_dump(mode="json")
 
 
 def complain(text: str) -> None:
-    """Write a line to standard error. If nobody can be told, nobody is; the exit status still says it."""
+    """Write a line to standard error. If that fails, only the exit status reports the error."""
     try:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
@@ -144,7 +146,7 @@ def complain(text: str) -> None:
 
 
 def _forget(stream: TextIO) -> None:
-    """Let what a stream still holds go nowhere: the interpreter flushes it once more at exit, and would complain."""
+    """Discard what a stream still buffers: the interpreter flushes it once more at exit, and would complain."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(devnull, stream.fileno())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the API is and which token to show it: options, then environment, then configuration file, then defaults."""
+"""The API's URL and token: from options, then the environment, then the configuration file, then defaults."""
 
 import tomllib
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ TOKEN_MAX_BYTES = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the command line said."""
+    """The values of the command-line options."""
 
     url: str | None = None
     token_file: str | None = None
@@ -25,7 +25,7 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """`token` stays out of the repr."""
+    """The settings in use. `token` stays out of the repr."""
 
     url: str
     token: str
@@ -36,9 +36,9 @@ class Settings:
 
 
 def settings(options: Options, env: Mapping[str, str], *, operator_token: Path = OPERATOR_TOKEN) -> Settings:
-    """Gather the settings. SettingsError, which never quotes a token."""
+    """Gather the settings. SettingsError; its text never contains a token."""
     for option in KEYS:
-        if getattr(options, option) == "":  # of a script whose variable is not set; not what else there may be
+        if getattr(options, option) == "":  # a script's variable was not set; another source would be a surprise
             raise SettingsError(f"--{option.replace('_', '-')} is empty; give a value, or leave the option out")
     file = _configuration(env)
     url = options.url or env.get("VGPUMGR_URL") or file.get("url") or DEFAULT_URL
@@ -50,7 +50,7 @@ def settings(options: Options, env: Mapping[str, str], *, operator_token: Path =
 
 
 def configuration_path(env: Mapping[str, str]) -> Path | None:
-    """Return where the user's configuration file would be."""
+    """Return the path of the user's configuration file, which need not exist."""
     if base := env.get("XDG_CONFIG_HOME"):
         return Path(base) / "vgpumgr/config.toml"
     if home := env.get("HOME"):
@@ -77,7 +77,7 @@ def _configuration(env: Mapping[str, str]) -> dict[str, str]:
             raise SettingsError(f"{path}: {key} must be a string in quotes")
         if not value:
             raise SettingsError(f"{path}: {key} is empty; give a value, or remove the line")
-    # Relative to the file, so that it means the same everywhere.
+    # A relative path is relative to this file, so it means the same from every directory.
     return {key: value if key == "url" else str(path.parent / Path(value).expanduser()) for key, value in found.items()}
 
 

@@ -90,7 +90,7 @@ def get(
 
 
 def show(session: Session, kind: Kind, items: "Iterable[BaseModel]", *, single: bool = False) -> None:
-    """Print objects of one kind in the way that was asked for."""
+    """Print objects of one kind in the requested format."""
     if session.output == Output.NAME:
         session.print("".join(printable(kind.name(item)) + "\n" for item in items))
     elif session.output == Output.JSON:
@@ -162,7 +162,7 @@ def _entry(entry: object) -> str:
 
 
 def _value(key: str, value: object) -> str:
-    """A value as people read it, by its unit. What people read is followed by what the API says if that differs."""
+    """Return a value in a readable unit, followed by the API's number where that differs."""
     if value is None or value == "" or value == [] or value == {}:
         return "-"
     if isinstance(value, bool):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`simulate`: play a scenario of tenants on one engine, and say who got what. Nothing is contacted."""
+"""`simulate`: simulates tenants that share one engine, and reports what each got. It contacts no service."""
 
 import contextlib
 import importlib.util
@@ -27,7 +27,7 @@ PLOTTING = "matplotlib"
 
 
 class PlotFormat(StrEnum):
-    """What plots are written as."""
+    """File formats of plots."""
 
     PNG = "png"
     SVG = "svg"
@@ -87,7 +87,7 @@ def simulate(
 
 
 def _require(*, plots: bool) -> None:
-    """Say what to install when something of the simulator is not there. SimulatorMissingError."""
+    """Raise SimulatorMissingError with what to install if a part of the simulator is missing."""
     for module in (*EXTRA, PLOTTING) if plots else EXTRA:
         if importlib.util.find_spec(module) is None:
             raise SimulatorMissingError(
@@ -95,7 +95,7 @@ def _require(*, plots: bool) -> None:
             )
     try:
         importlib.import_module("vgpumgr.sim.engine")
-    except ImportError as error:  # the extensions say themselves how to compile them
+    except ImportError as error:  # the error of a missing extension already says how to compile it
         raise SimulatorMissingError(" ".join(str(error).split())) from None
 
 
@@ -201,7 +201,7 @@ def _sweep(
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[float], None]]:
-    """A bar on a terminal, nothing elsewhere. What it yields is told the part that is done."""
+    """Show a progress bar if standard error is a terminal. Call the yielded function with the fraction done."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -214,7 +214,7 @@ def _progress() -> Iterator[Callable[[float], None]]:
 
 
 def _folder(name: str | None) -> Path | None:
-    """Make it before anything is simulated. OutputError."""
+    """Create the directory before the simulation starts. OutputError."""
     if name is None:
         return None
     try:

@@ -76,7 +76,7 @@ def top(
     left = 1 if count is None else count
     samples = Samples()
     shown: dict[GpuKey, datetime] | None = None
-    # Always all tenants: the shares of one depend on who else works. A tenant's token sees its own only.
+    # Always read all tenants: a tenant's share depends on who else works. A tenant's token sees only its own.
     samples.add(session.client.usage(host=host))
     deadline_s = _deadline_s(session, interval)
     try:
@@ -85,8 +85,8 @@ def top(
             samples.add(session.client.usage(host=host))
             rows = [row for row in samples.rows() if tenant in (None, row.tenant)]
             told = {(row.host, row.gpu): samples.reported_at(row.host, row.gpu) for row in rows}
-            # Who watches sees at least who is there, until there are figures. Who counts tables waits for those once:
-            # a host whose counters do not move tells nothing for minutes.
+            # A live display lists the tenants even before there are figures. With a fixed number of tables the first
+            # one waits for figures, because a host whose counters do not move reports nothing new for minutes.
             awaited = counted and shown is None and not samples.complete(told)
             fresh = told != shown and not awaited
             late = counted and session.clock() >= deadline_s
@@ -100,7 +100,7 @@ def top(
 
 
 def _deadline_s(session: Session, interval_s: float) -> float:
-    """When a table is printed though nothing new was reported."""
+    """Return when a table is printed even if nothing new was reported."""
     return session.clock() + max(REPORTS_S, 3 * interval_s)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instants, labels and UUIDs as people write and read them. Sizes are in `vgpumgr.sizes`."""
+"""Text forms of instants, labels and UUIDs. Sizes are in `vgpumgr.sizes`."""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ NO_LABEL = "no label: keys are of a-z, 0-9 and ._/-, values of letters, digits a
 
 
 def parse_instant(text: str, what: str, now: datetime) -> datetime:
-    """Return an instant: so long before `now`, as ``2h``, or an ISO 8601 one with a time zone. ArgumentError."""
+    """Return an instant from a time before `now`, like ``2h``, or from ISO 8601 with a time zone. ArgumentError."""
     try:
         if is_duration(text):
             return now - timedelta(seconds=parse_duration(text))
@@ -30,7 +30,7 @@ def parse_instant(text: str, what: str, now: datetime) -> datetime:
 
 
 def parse_labels(texts: Iterable[str]) -> dict[str, str]:
-    """Return labels from ``zone=a`` and the like, each key once. ArgumentError."""
+    """Return labels from texts like ``zone=a``, each key once. ArgumentError."""
     labels: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -43,12 +43,12 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_selector(texts: Iterable[str]) -> dict[str, str]:
-    """As `parse_labels`; one text may have several, as in ``zone=a,rack=7``: no label has a comma."""
+    """Like `parse_labels`, but a text may have several labels, as in ``zone=a,rack=7``: no label contains a comma."""
     return parse_labels(part for text in texts for part in text.split(","))
 
 
 def parse_tie(text: str) -> dict[str, str]:
-    """Return an affinity from ``db``, which is of the level host, or ``db:gpu``."""
+    """Return an affinity from ``db``, which has the level host, or ``db:gpu``."""
     key, colon, level = text.partition(":")
     return {"key": key, "level": level} if colon else {"key": key}
 

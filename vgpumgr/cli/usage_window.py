@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who was entitled to what of each GPU between two reports of its host, and who got it. Pure."""
+"""Each tenant's entitled and obtained share of a GPU between two reports of its host. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,9 +18,9 @@ GpuKey = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A tenant's group on one GPU. Shares are of all time between the reports; None where there are not two.
+    """A tenant's group on one GPU. Shares are of the whole time between the reports; None without two reports.
 
-    `entitled_share` None too for a group that did and wanted nothing: others divided what it left.
+    `entitled_share` is also None for a group that ran nothing and wanted nothing: its part went to the others.
     """
 
     host: str
@@ -44,14 +44,14 @@ class Samples:
     after: dict[GpuKey, list["Usage"]] = field(default_factory=dict)
 
     def add(self, usage: "Iterable[Usage]") -> None:
-        """Take what the API says now. A GPU whose host has not reported since keeps its window."""
+        """Add the API's present answer. A GPU whose host has not reported since keeps its window."""
         now: dict[GpuKey, list[Usage]] = {}
         for entry in usage:
             now.setdefault((entry.host, entry.gpu), []).append(entry)
         for key, entries in now.items():
             last = self.after.get(key)
             if last is not None and _reported(entries) == _reported(last):
-                self.after[key] = entries  # weights may have changed, and tenants come
+                self.after[key] = entries  # weights may have changed, and tenants may be new
                 continue
             if last is not None:
                 self.before[key] = last
@@ -65,11 +65,11 @@ class Samples:
         return self.before.keys() >= {*gpus}
 
     def reported_at(self, host: str, gpu: str) -> "datetime":
-        """Return when the newest report of a GPU came, which ends its window."""
+        """Return the time of a GPU's newest report, which ends its window."""
         return _reported(self.after[host, gpu])
 
     def rows(self) -> list[Row]:
-        """Return all groups, by host, GPU and tenant."""
+        """Return all groups, ordered by host, GPU and tenant."""
         found = [row for key, entries in self.after.items() for row in rows(self.before.get(key, ()), entries)]
         return sorted(found, key=lambda row: (row.host, row.gpu, row.tenant))
 
@@ -77,8 +77,8 @@ class Samples:
 def rows(before: "Sequence[Usage]", after: "Sequence[Usage]") -> list[Row]:
     """Return what happened on one GPU between two of its reports.
 
-    Entitled are the groups that ran or were held back by their cap meanwhile. A group whose counters started anew
-    meanwhile has no figures, and a GPU whose counters did has none at all.
+    A group is entitled if it ran, or its cap held it back, in that time. A group whose counters restarted has no
+    figures. If the GPU's counters restarted, none of its groups has figures.
     """
     earlier = {entry.tenant: entry for entry in before}
     window_ns = _window_ns(earlier, after)
@@ -120,7 +120,7 @@ def _row(entry: "Usage", pair: "tuple[Usage, Usage] | None", window_ns: int, sha
 
 
 def _window_ns(earlier: "Mapping[str, Usage]", after: "Sequence[Usage]") -> int:
-    """Time between the reports by the GPU's own clock, 0 if that went back."""
+    """Return the time between the reports by the GPU's clock, 0 if that clock went back."""
     spans = [entry.wall_ns - earlier[entry.tenant].wall_ns for entry in after if entry.tenant in earlier]
     return max(spans[0], 0) if spans else 0
 

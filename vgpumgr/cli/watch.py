@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host watch`: what the kernel module tells, as it happens."""
+"""`host watch`: prints the kernel module's events as they happen."""
 
 import json
 from dataclasses import asdict
