@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long, as people write it."""
+"""Text forms of durations."""
 
 import re
 
@@ -10,12 +10,12 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def parse_duration(text: str) -> int:
-    """Return seconds: ``90s``, ``15m``, ``12h``, ``30d``, ``2w``. ArgumentError."""
+    """Return the seconds of a text like ``90s``, ``15m``, ``12h``, ``30d``, ``2w``. ArgumentError."""
     if match := _DURATION.fullmatch(text):
         return int(match[1]) * _SECONDS[match[2]]
     raise ArgumentError(f"duration {text[:40]!r}: give a whole number with s, m, h, d or w, like 90s or 30d")
 
 
 def is_duration(text: str) -> bool:
-    """Whether a text says how long, as `parse_duration` takes it."""
+    """Whether `parse_duration` accepts a text."""
     return _DURATION.fullmatch(text) is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells systemd how a service is doing: the protocol of sd_notify(3). Outside a unit it does nothing."""
+"""Reports a service's state to systemd: the protocol of sd_notify(3). Outside a unit it does nothing."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ import socket
 
 
 def notify(*, ready: bool = False, status: str = "", watchdog: bool = False, stopping: bool = False) -> None:
-    """Send what is given; `watchdog` is a sign of life for WatchdogSec=. Never raises: nobody waits for it."""
+    """Send the given states; `watchdog` resets the timer of WatchdogSec=. Never raises."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     said = {"READY": ready, "WATCHDOG": watchdog, "STOPPING": stopping}
     lines = [f"{name}=1" for name, given in said.items() if given]

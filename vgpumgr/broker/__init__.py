@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The broker (compute/broker) from outside: its configuration, its control socket, and programs that use it.
 
-`configuration` is the file that people write and the document that the broker takes; `admission` asks the scheduler's
-core whether it can be kept; `places` says where programs and sockets are; `control` asks a running broker; `launch`
-starts a broker, and programs with a tenant's accelerator; `table` says who had how much between two looks.
+`configuration` reads the file that people write and makes the document that the broker accepts. `admission` asks the
+scheduler's core whether the document can be enforced. `places` finds programs and sockets. `control` talks to a running
+broker. `launch` starts a broker, and programs on a tenant's accelerator. `table` computes shares between two samples.
 """

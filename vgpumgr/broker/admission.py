@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Would the broker's scheduler take a configuration? Asked of its own core, so that no rule is here twice.
+"""Checks whether the broker's scheduler would accept a configuration. Its own core decides; no rule is repeated here.
 
-The broker does the same when it is given the configuration (compute/broker/apply.c), but by then it runs, and can only
-name a field. Here a file is checked before, and what is wrong is said with the bound. Importing this fails where the
-core is not compiled.
+The broker makes the same check when it receives the configuration (compute/broker/apply.c), but it already runs then,
+and can only name a field. Here the file is checked before, and the error states the bound. Importing this module fails
+where the core is not compiled.
 """
 
 from bisect import bisect_left
@@ -30,13 +30,13 @@ Fault = tuple[str, str]
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """Refuse a document of the broker that its scheduler would refuse. BrokerRefusedError, by the file's field."""
+    """Refuse a document that the broker's scheduler would refuse. BrokerRefusedError, by the file's field."""
     engine, tenants = settings["engine"], settings["tenants"]
     try:
         scheduler = Scheduler(_engine(engine))
     except ParameterError as error:
         raise field_invalid(*_engine_fault(error.field, engine)) from None
-    # Those that reserve come last: what they may reserve depends on the weights of all.
+    # Tenants with a reservation come last, because the weights of all tenants limit it.
     for tenant in sorted(tenants, key=lambda each: bool(each["reserve_ns"])):
         try:
             scheduler.add_group(_terms(tenant), 0)
@@ -59,7 +59,7 @@ def _terms(tenant: Mapping[str, Any]) -> GroupParams:
     return GroupParams(band=Band[tenant["band"].upper()], **{name: tenant[name] for name in (*names, *holding)})
 
 
-# ---- what is at fault, in the file's words
+# ---- the field at fault, by its name in the file
 
 
 def _engine_fault(field: Field, engine: Mapping[str, int]) -> Fault:
@@ -85,7 +85,7 @@ def _tenant_fault(field: Field, tenant: Mapping[str, Any], settings: Mapping[str
 
 
 def _period_bound(tenant: Mapping[str, Any], engine: Mapping[str, int]) -> str:
-    """The shortest period that the core takes beside this chunk."""
+    """Return the shortest period that the core accepts with this chunk."""
 
     def is_long_enough(period_us: int) -> bool:
         terms = _terms({**tenant, "reserve_period_ns": period_us * NS_PER_US})
@@ -102,14 +102,14 @@ def _period_bound(tenant: Mapping[str, Any], engine: Mapping[str, int]) -> str:
 
 
 def _reserve_fault(tenant: Mapping[str, Any], tenants: Sequence[Mapping[str, Any]], engine: Mapping[str, int]) -> Fault:
-    """Which of its bounds a reservation exceeds. The core says that one does, and not which."""
+    """Return which bound a reservation exceeds. The core only says that one does."""
     where = f"tenants.{tenant['name']}.reserve_us"
     said = "it is {} permille of reserve_period_us, more than its"
     own = _reserved(tenant)
     if tenant["cap_ns"] and own > (cap := Fraction(tenant["cap_ns"], tenant["cap_period_ns"])):
         return where, f"{said.format(_permille(own))} cap: cap_permille is {_permille(cap)}"
     weights = sum(each["weight"] for each in tenants)
-    # With the weight of this one, another's reservation may have become more than its share.
+    # This tenant's weight may have reduced another tenant's share below that tenant's reservation.
     for each in (tenant, *tenants):
         if (reserved := _reserved(each)) > (share := Fraction(each["weight"], weights)):
             where = f"tenants.{each['name']}.reserve_us"
@@ -122,24 +122,24 @@ def _reserve_fault(tenant: Mapping[str, Any], tenants: Sequence[Mapping[str, Any
 
 
 def _reserved(tenant: Mapping[str, Any], *, more_ns: int = 0) -> Fraction:
-    """The part of the accelerator that a tenant reserves; `more_ns`: in each period."""
+    """Return the part of the accelerator that a tenant reserves. `more_ns` is added in each period."""
     if not tenant["reserve_ns"]:
         return Fraction(0)
     return Fraction(tenant["reserve_ns"] + more_ns, tenant["reserve_period_ns"])
 
 
 def _file_name(field: Field) -> str:
-    """What the file calls a field of the core."""
+    """Return the file's name for a field of the core."""
     return _FILE_NAMES.get(field, f"{field.name.lower()}_us")
 
 
 def _unexplained(field: Field) -> str:
-    """For what the file's own bounds should have refused."""
+    """Return a text for a fault that the bounds of the file's fields should have caught."""
     return f"the scheduler does not accept it ({field.name})"
 
 
 def _times(bound_ns: int, engine: Mapping[str, int], name: str) -> str:
-    """How a bound comes from a field of the engine, if it is a multiple."""
+    """Return how a bound derives from a field of the engine, "" if it is not a multiple of the field."""
     of_ns = engine[f"{name}_ns"]
     return f": {bound_ns // of_ns} times engine.{name}_us" if of_ns and bound_ns % of_ns == 0 else ""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the broker of a claim for processes is: the agent's helper gives each claim a tenant of its UUID's name."""
+"""Finds the broker of a claim for processes: the agent's helper gives each claim a tenant named by the claim's UUID."""
 
 from pathlib import Path
 from uuid import UUID

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The broker's configuration: TOML as people write it, checked here, and the document that the broker takes.
+"""The broker's configuration: reads and checks the TOML file, and makes the document that the broker accepts.
 
     [tenants.blue]
     weight = 3
     memory = "2G"
 
-What only the scheduler can judge (do all reservations fit?) its core is asked, and the broker asks it again before it
-changes anything.
+Some rules only the scheduler can check, like whether all reservations fit. Its core is asked here, and the broker asks
+it again before it changes anything.
 """
 
 import grp
@@ -159,7 +159,7 @@ class Configuration(Table):
         return self
 
     def _check_firmware_keeps_it(self) -> None:
-        """The GPU knows weights and nothing else, and only of programs that hold it."""
+        """The GPU only supports weights, and only for programs that hold it themselves."""
         for name, tenant in self.tenants.items():
             if not tenant.native:
                 raise ValueError(
@@ -173,7 +173,7 @@ class Configuration(Table):
 
 
 def read(path: Path) -> Configuration:
-    """Read and check a file. SettingsError, which names the field."""
+    """Read and check a file. SettingsError names the field."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -195,9 +195,9 @@ def read(path: Path) -> Configuration:
 
 
 def document(configuration: Configuration, programs: Programs) -> dict[str, Any]:
-    """Return what the broker takes: everything filled in, in bytes and nanoseconds.
+    """Return the broker's document, with defaults filled in, in bytes and nanoseconds.
 
-    SettingsError, which names what this machine does not have; BrokerRefusedError for what it has less of.
+    SettingsError names what this machine lacks. BrokerRefusedError names what it does not have enough of.
     """
     library = _library(configuration)
     nvidia = configuration.accelerator.nvidia
@@ -218,9 +218,9 @@ def document(configuration: Configuration, programs: Programs) -> dict[str, Any]
 
 
 def check_by_scheduler(settings: Mapping[str, Any]) -> bool:
-    """Refuse a document that the scheduler would refuse. BrokerRefusedError, whose field is the file's.
+    """Refuse a document that the scheduler would refuse. BrokerRefusedError names the file's field.
 
-    Return False if its core is not compiled here, so that only the broker can tell.
+    Return False if the core is not compiled here; then only the broker can check.
     """
     try:
         from vgpumgr.broker.admission import check
@@ -231,7 +231,7 @@ def check_by_scheduler(settings: Mapping[str, Any]) -> bool:
 
 
 def _library(configuration: Configuration) -> Path | None:
-    """The library whose calls children make. There are none if all programs hold the GPU themselves."""
+    """Return the library whose functions children call; None if all programs hold the GPU themselves."""
     accelerator = configuration.accelerator
     if not accelerator.library:
         is_needed = not all(tenant.native for tenant in configuration.tenants.values())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask a running broker, by its control socket: lines of JSON, see compute/broker/control.h."""
+"""Client of a running broker's control socket: lines of JSON, see compute/broker/control.h."""
 
 import errno
 import json
@@ -20,21 +20,21 @@ MAX_BYTES = 64 << 20
 
 
 class Control:
-    """One broker, by its run directory. Each call is a connection of its own."""
+    """One broker, identified by its run directory. Each call opens a new connection."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def show(self) -> dict[str, Any]:
-        """Return all that the broker tells of itself and its tenants."""
+        """Return the state of the broker and its tenants."""
         return self._ask({"op": "show"})
 
     def set(self, settings: dict[str, Any], *, generation: int) -> int:
-        """Change the whole configuration, if its generation is this one. Return the new generation."""
+        """Replace the whole configuration if its generation is still this one. Return the new generation."""
         return int(self._ask({"op": "set", "generation": generation, "settings": settings})["generation"])
 
     def stop(self) -> None:
-        """Let the broker end; it answers before it has."""
+        """Stop the broker. It answers before it has ended."""
         self._ask({"op": "stop"})
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _line(connection: socket.socket) -> bytes:
 
 
 def refused(answer: dict[str, Any]) -> BrokerRefusedError:
-    """Return the error that an answer of the broker stands for."""
+    """Return the error for a refusal of the broker."""
     field = str(answer.get("field", ""))
     detail = str(answer.get("detail", ""))
     return BrokerRefusedError(
@@ -81,12 +81,12 @@ def refused(answer: dict[str, Any]) -> BrokerRefusedError:
 
 
 def field_invalid(field: str, detail: str) -> BrokerRefusedError:
-    """Return the error that the broker has for a field, for what is found before it is asked."""
+    """Return the broker's error for a field, for faults that are found before the broker is asked."""
     return refused({"code": "field.invalid", "field": field, "detail": detail})
 
 
 def unreachable(path: Path, error: OSError, *, denied: str) -> BrokerUnreachableError | BrokerRefusedError:
-    """Return what it means that a socket of the broker cannot be connected to. `denied`: who may, and what to do."""
+    """Return the error for a failed connection to a broker's socket. `denied`: who may connect, and what to do."""
     if error.errno in (errno.EACCES, errno.EPERM):
         return BrokerRefusedError(f"{path}: {denied}", code="permission.denied")
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ECONNREFUSED, errno.ENOTSOCK):
@@ -97,7 +97,7 @@ def unreachable(path: Path, error: OSError, *, denied: str) -> BrokerUnreachable
 
 
 def no_tenant(directory: Path, name: str, there: Iterable[str]) -> BrokerRefusedError:
-    """Return what it means that the broker does not have the tenant; `there`: those that it has."""
+    """Return the error for a tenant that the broker does not have. `there`: the tenants that it has."""
     return BrokerRefusedError(
         f"the broker in {directory} has no tenant {name!r}; it has {', '.join(sorted(there)) or 'none'}",
         code="object.unknown",

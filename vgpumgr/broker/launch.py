@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start a broker, and start programs on a tenant's accelerator. Both take the place of this process."""
+"""Starts a broker, and programs on a tenant's accelerator. The new program replaces this process."""
 
 import json
 import os
@@ -25,7 +25,7 @@ TENANT_DENIED = (
 
 
 def check_paths(directory: Path, tenants: Iterable[str]) -> None:
-    """Find out whether the sockets' paths are short enough. SettingsError."""
+    """Check that the sockets' paths are short enough. SettingsError."""
     names = [CONTROL, *(f"{tenant}.sock" for tenant in tenants)]
     longest = max(names, key=len)
     limit = SOCKET_PATH_MAX - len(longest) - 1
@@ -38,9 +38,9 @@ def check_paths(directory: Path, tenants: Iterable[str]) -> None:
 
 
 def make_directory(directory: Path, programs: Programs, env: Mapping[str, str], *, nvidia: int | None = None) -> None:
-    """Make the run directory, and in it what programs find their accelerator by. SettingsError.
+    """Create the run directory, with the files through which programs find their accelerator. SettingsError.
 
-    That is a file for OpenCL's loader, which names our library, and one that names the GPU `nvidia` for containers.
+    One file is for OpenCL's loader and names our library. Another one gives the GPU's number `nvidia` to containers.
     """
     vendors = directory / VENDORS
     try:
@@ -64,7 +64,7 @@ def make_directory(directory: Path, programs: Programs, env: Mapping[str, str], 
 
 
 def become_broker(directory: Path, programs: Programs, settings: dict[str, Any]) -> NoReturn:
-    """Turn this process into a broker. The configuration goes along as a file that has no name."""
+    """Execute the broker in place of this process. It inherits the configuration as an anonymous file (memfd)."""
     file = os.memfd_create("vgpumgr-settings", 0)
     with os.fdopen(os.dup(file), "wb") as writer:
         writer.write(json.dumps(settings).encode())
@@ -82,12 +82,12 @@ def environment(directory: Path, tenant: str, env: Mapping[str, str]) -> dict[st
 
 
 def native_command(launcher: Path, directory: Path, tenant: str, command: Sequence[str]) -> list[str]:
-    """Return what starts a program that holds the tenant's GPU itself, with the fence beside it."""
+    """Return the command that starts a program which holds the tenant's GPU itself, with the fence beside it."""
     return [str(launcher), "--socket", str(directory.absolute() / f"{tenant}.sock"), "--", *command]
 
 
 def check_socket(directory: Path, tenant: str) -> None:
-    """Find out whether a program could connect. BrokerUnreachableError, BrokerRefusedError."""
+    """Check that a program could connect. BrokerUnreachableError, BrokerRefusedError."""
     path = directory / f"{tenant}.sock"
     if len(os.fsencode(path.absolute())) > SOCKET_PATH_MAX:
         raise BrokerUnreachableError(f"{path} is too long for a socket; use a shorter run directory")
@@ -104,7 +104,7 @@ def check_socket(directory: Path, tenant: str) -> None:
 
 
 def _is_served(path: Path) -> bool:
-    """Does a broker listen? Its socket stays behind when it is killed; who may not connect knows that it is there."""
+    """Whether a broker listens. A killed broker leaves its socket behind. A denied connection counts as listening."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(LIMIT_S)
@@ -117,7 +117,7 @@ def _is_served(path: Path) -> bool:
 
 
 def become_program(command: Sequence[str], env: Mapping[str, str]) -> NoReturn:
-    """Turn this process into the program. ProgramMissingError, ProgramUnusableError."""
+    """Execute the program in place of this process. ProgramMissingError, ProgramUnusableError."""
     try:
         os.execvpe(command[0], list(command), dict(env))
     except FileNotFoundError as error:

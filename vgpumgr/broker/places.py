@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the broker's programs, its sockets and the accelerator's library are."""
+"""Finds the broker's programs, its sockets and the accelerator's library."""
 
 import os
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ LAUNCHER = "vgpu-native"
 
 @dataclass(frozen=True)
 class Programs:
-    """What a broker is made of; `library` is the OpenCL library that programs load."""
+    """The files of a broker. `library` is the OpenCL library that programs load."""
 
     broker: Path
     supervisor: Path
@@ -31,7 +31,7 @@ class Programs:
 
 
 def programs(directories: tuple[Path, ...] = (CHECKOUT, INSTALLED)) -> Programs:
-    """Return the programs of the checkout, or those that are installed. BrokerMissingError."""
+    """Return the programs of the checkout, or else the installed ones. BrokerMissingError."""
     for directory in directories:
         found = Programs(
             broker=directory / "vgpu-broker",
@@ -46,7 +46,7 @@ def programs(directories: tuple[Path, ...] = (CHECKOUT, INSTALLED)) -> Programs:
 
 
 def launcher(directories: tuple[Path, ...] = ()) -> Path:
-    """Return what starts native programs: the checkout's, or the installed one. BrokerMissingError."""
+    """Return the launcher of native programs, from the checkout or else the installed one. BrokerMissingError."""
     directories = directories or (CHECKOUT, INSTALLED)
     for directory in directories:
         if (found := directory / LAUNCHER).is_file():
@@ -62,7 +62,7 @@ def _missing(name: str, directories: tuple[Path, ...]) -> BrokerMissingError:
 
 
 def default_directory(env: Mapping[str, str], *, root: Path = Path("/")) -> Path:
-    """Return the run directory that a broker of this user would have."""
+    """Return the default run directory of a broker that this user starts."""
     if given := env.get(RUN_DIRECTORY):
         return Path(given)
     if os.geteuid() != 0 and (base := env.get(RUNTIME_DIRECTORY)):
@@ -71,7 +71,7 @@ def default_directory(env: Mapping[str, str], *, root: Path = Path("/")) -> Path
 
 
 def find_directory(env: Mapping[str, str], *, root: Path = Path("/")) -> Path:
-    """Return the run directory whose broker a program of this user would use: its own, or the host's."""
+    """Return the run directory that this user's programs use: that of the user's own broker, or of the host's."""
     own = default_directory(env, root=root)
     host = root / "run" / DIRECTORY_NAME
     return host if RUN_DIRECTORY not in env and not _is_directory(own) and _is_directory(host) else own
@@ -85,7 +85,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def pocl_library(vendors: Path = VENDORS, directories: tuple[str, ...] = LIBRARY_DIRECTORIES) -> Path:
-    """Return PoCL's library as the OpenCL loader would find it. SettingsError."""
+    """Return PoCL's library, found like the OpenCL loader finds it. SettingsError."""
     for file in sorted(vendors.glob("*pocl*.icd")):
         name = file.read_text(encoding="utf-8").strip()
         for candidate in (Path(name), *(Path(directory) / name for directory in directories)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong in a broker's file, for people who write TOML: pydantic's errors in other words."""
+"""Errors in a broker's file, for people who write TOML: rewords pydantic's errors."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ TENANT_NAME = "a tenant's name has 1 to 63 characters a-z, 0-9 and '-', '-' not 
 
 
 def problem(error: Mapping[str, Any]) -> str:
-    """Return one of pydantic's errors by the field's name in the file, and what the field must be."""
+    """Return the field's name in the file, and what the field must be, for one of pydantic's errors."""
     place = [str(part) for part in error["loc"]]
     where = ".".join(part for part in place if part != KEY)
     said = _said(error, place)
@@ -61,7 +61,7 @@ def _bound(words: str, key: str) -> Callable[[Mapping[str, Any], list[str]], str
 
 _WORDS: dict[str, Callable[[Mapping[str, Any], list[str]], str]] = {
     "extra_forbidden": lambda _context, _place: "there is no such field",
-    "missing": lambda _context, _place: NO_TENANT,  # no other field must be there
+    "missing": lambda _context, _place: NO_TENANT,  # the file has no other field
     "too_short": lambda _context, _place: NO_TENANT,
     "too_long": lambda context, _place: f"there are at most {context['max_length']}",
     "model_type": _table,

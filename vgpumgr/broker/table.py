@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who was entitled to how much of the accelerator between two looks at a broker, and who got it. Pure."""
+"""Each tenant's entitled and obtained share of the accelerator between two samples of a broker. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from vgpumgr.entitlement import Backlogged, entitled
 class Row:
     """One tenant in a window.
 
-    Shares are of the window, None for a window without time; `entitled_share` also for a tenant that did and wanted
-    nothing: the others divided what it left. `longest_wait_ns` and `gates` are of the broker's whole life.
-    Where the GPU divides its time between native programs, what a tenant obtained is what it is charged for: its part
-    by weight of those that were open and had channels.
+    Shares are of the window, None if the window has no time. `entitled_share` is also None for a tenant that ran
+    nothing and wanted nothing: its part went to the others. `longest_wait_ns` and `gates` cover the broker's whole
+    life. Where the GPU divides its time between native programs, the obtained share is what the tenant is charged for:
+    its part, by weight, among the tenants that were open and had channels.
     """
 
     tenant: str
@@ -39,9 +39,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Native:
-    """Of a tenant whose programs hold the GPU themselves. `open_share`: of the window, in which they might run.
+    """Figures of a tenant whose programs hold the GPU themselves. `open_share`: part of the window in which they might
+    run.
 
-    `working`: programs that have channels.
+    `working`: number of programs that have channels.
     """
 
     programs: int
@@ -52,9 +53,9 @@ class Native:
 
 
 def rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Row]:
-    """Return a row for each tenant of `after`; one that is new counts from nothing."""
+    """Return a row for each tenant of `after`; the counters of a new tenant start at 0."""
     window_ns = int(after["now_ns"]) - int(before["now_ns"])
-    if after["started_ns"] != before["started_ns"]:  # another broker
+    if after["started_ns"] != before["started_ns"]:  # the broker was restarted
         before = {"tenants": []}
         window_ns = int(after["now_ns"]) - int(after["started_ns"])
     earlier = {each["name"]: _counters(each) for each in before["tenants"]}
@@ -67,12 +68,12 @@ def rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Row]:
 
 
 def _counters(tenant: Mapping[str, Any]) -> dict[str, int]:
-    """What counts up, with what is counted of native programs."""
+    """Return a tenant's growing counters, with those of its native programs added."""
     stats = dict(tenant["stats"])
     native = tenant.get("native")
     if native is None:
         return {**stats, "open_ns": 0}
-    # Either the GPU divides its time, or there are leases: one of the two is 0.
+    # Either the GPU divides its time, or there are leases; the other summand is 0.
     stats["open_ns"] = native["open_ns"] + stats["leased_ns"]
     stats["leased_ns"] += native["obtained_ns"]
     stats["gates"] += native["gates"]

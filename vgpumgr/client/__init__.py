@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The API as Python calls, for the CLI and the host agent. One method for each route, typed with the wire models.
 
-Lists are read page by page as they are used. Everything raises ApiError, ApiUnreachableError or ApiAnswerError, and
-ArgumentError for a name that cannot be one. Threads may share a client.
+Lists are read page by page while they are used. Every method raises ApiError, ApiUnreachableError or ApiAnswerError,
+and ArgumentError for an impossible name. Threads may share a client.
 """
 
 import time
@@ -27,10 +27,10 @@ __all__ = ["Client"]
 
 
 class Client(TenantCalls, HostCalls, SliceCalls, OperationCalls, RecordCalls, UsageCalls, FleetCalls):
-    """`token` None: only `versions` and `health`, which need none, or with a certificate. `timeout_s`: of one attempt.
+    """Without a `token`, only `versions` and `health` work, or a client certificate. `timeout_s`: limit of one attempt.
 
-    `certificate_file`: PEM, key and certificate of a host's agent, shown to an API behind ``https://``.
-    SettingsError for what cannot be used, and for a token over ``http://`` beyond this machine.
+    `certificate_file`: PEM, key and certificate of a host's agent, shown to an API behind ``https://``. SettingsError
+    for unusable arguments, and for a token over ``http://`` to another machine.
     """
 
     def __init__(
@@ -71,24 +71,24 @@ class Client(TenantCalls, HostCalls, SliceCalls, OperationCalls, RecordCalls, Us
 
     @property
     def url(self) -> str:
-        """Where the API is."""
+        """The API's URL."""
         return self._api.url
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._api.close()
 
     def versions(self) -> dict[str, Any]:
         return self._get("/", Loose).model_dump()
 
     def openapi(self) -> dict[str, Any]:
-        """The document that describes this API."""
+        """Return the API's OpenAPI document."""
         return self._get("/openapi.json", Loose).model_dump()
 
     def health(self) -> dict[str, Any]:
-        """ApiError or ApiUnreachableError when the API has no database."""
+        """Check the API. ApiError or ApiUnreachableError if it has no database."""
         return self._get("/v1/health", Loose).model_dump()
 
     def liveness(self) -> dict[str, Any]:
-        """Whether the API's process answers, whatever its database does."""
+        """Check that the API's process answers, whatever the state of its database."""
         return self._get("/v1/health/live", Loose).model_dump()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the methods of a client ask: page by page, with a body, for one state of an object."""
+"""Requests that the client's methods share: paged lists, bodies, changes to one state of an object."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
@@ -25,17 +25,17 @@ class Loose(BaseModel):
 
 
 def trial(validate_only: bool) -> Mapping[str, str]:
-    """Return the query of a request that is checked and answered alike, but changes nothing."""
+    """Return the query of a dry run: the request is checked and answered as usual, but changes nothing."""
     return {"validate_only": "true"} if validate_only else {}
 
 
 def yes(whether: bool | None) -> str | None:
-    """Return what a query says of a yes or no."""
+    """Return the text of a boolean in a query."""
     return None if whether is None else str(whether).lower()
 
 
 class Calls:
-    """What the parts of Client have in common."""
+    """The base of the parts of Client."""
 
     def __init__(self, api: Transport) -> None:
         self._api = api
@@ -46,7 +46,7 @@ class Calls:
             params = {"page_size": PAGE_SIZE, "page_token": token, **filters}
             page = self._api.demand("GET", path, Page[kind], params=params)  # type: ignore[valid-type]
             yield from page.items
-            # An API that names the same page again would be asked for ever.
+            # Without this check, an API that returns the same token again would cause an endless loop.
             if not page.next_page_token or page.next_page_token == token:
                 return
             token = page.next_page_token
@@ -65,6 +65,7 @@ class Calls:
         try:
             self._api.call("DELETE", path, Loose, if_match=if_match, params=trial(validate_only))
         except ApiError as error:
-            # What an attempt deleted whose answer was lost is not there for the next one.
+            # An earlier attempt, whose answer was lost, may have deleted the object. A repeated attempt then does not
+            # find it.
             if validate_only or not (error.repeated and error.code == Code.OBJECT_UNKNOWN):
                 raise

@@ -25,7 +25,7 @@ class FleetCalls(Calls):
     """Part of Client."""
 
     def enroll(self, enroll: Enroll) -> Enrolled:
-        """With the one-time token as this client's token."""
+        """Enrol a host. The client's token must be the host's one-time token."""
         return self._post("/v1/enroll", Enrolled, enroll, repeatable=False)
 
     def renew_certificate(self, host: UUID | str, request: CertificateRequest) -> HostCertificate:
@@ -34,7 +34,7 @@ class FleetCalls(Calls):
     def desired(
         self, host: UUID | str, *, epoch: UUID | None = None, generation: int | None = None, wait_s: int = 30
     ) -> Desired | None:
-        """What the host shall have once that is not (`epoch`, `generation`); None if it still is after `wait_s`."""
+        """Return the desired state once it differs from (`epoch`, `generation`); None if `wait_s` pass first."""
         return self._api.call(
             "GET",
             f"/v1/hosts/{segment(host)}/desired",
@@ -50,7 +50,7 @@ class FleetCalls(Calls):
         return self._post(f"/v1/hosts/{segment(host)}/heartbeat", HeartbeatTaken, beat)
 
     def meter(self, host: UUID | str, readings: Readings) -> Metered:
-        """What a host's meter counted, and up to where the API has it."""
+        """Send the counts of a host's meter; return up to which revision the API has them."""
         return self._post(f"/v1/hosts/{segment(host)}/usage", Metered, readings)
 
     def bind(self, host: UUID | str, slice_id: UUID, bind: Bind) -> Slice:

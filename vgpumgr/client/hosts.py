@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts, what operators do to them, and their GPUs."""
+"""Hosts, operators' actions on them, and their GPUs."""
 
 from collections.abc import Iterator
 from uuid import UUID
@@ -23,7 +23,7 @@ class HostCalls(Calls):
         epoch_confirmed: bool | None = None,
         selector: str | None = None,
     ) -> Iterator[Host]:
-        """Hosts, by name. `selector`: with all of these labels, as in ``zone=a,rack=7``."""
+        """Hosts, ordered by name. `selector`: only those with all of these labels, as in ``zone=a,rack=7``."""
         whether = {"online": online, "enrolled": enrolled, "fenced": fenced, "epoch_confirmed": epoch_confirmed}
         asked = {name: yes(wanted) for name, wanted in whether.items()}
         return self._pages("/v1/hosts", Host, state=state, selector=selector, **asked)
@@ -32,8 +32,8 @@ class HostCalls(Calls):
         return self._get(f"/v1/hosts/{segment(name)}", Host)
 
     def create_host(self, host: HostCreate, *, idempotency_key: str | None = None) -> HostCreated:
-        """ApiError with ``secret.shown`` if it was made with that key: then `reenroll` gives another token."""
-        # An answer with a secret comes once, so this and what else answers one is not repeated.
+        """Create a host. ApiError ``secret.shown`` if this key created one before; `reenroll` then gives a token."""
+        # The API shows a secret only once, so no request whose answer has one is repeated.
         return self._post("/v1/hosts", HostCreated, host, idempotency_key=idempotency_key, repeatable=False)
 
     def patch_host(self, name: str, patch: HostPatch, *, if_match: Match, validate_only: bool = False) -> Host:
@@ -43,7 +43,7 @@ class HostCalls(Calls):
         self._delete(f"/v1/hosts/{segment(name)}", if_match, validate_only=validate_only)
 
     def confirm_epoch(self, name: str, *, if_match: Match | None = None, validate_only: bool = False) -> Host:
-        """`if_match`: of the host as it was when it was compared; it holds in that epoch only."""
+        """Confirm a host's epoch. `if_match`: of the host when it was compared; valid in that epoch only."""
         path, params = f"/v1/hosts/{segment(name)}:confirm-epoch", trial(validate_only)
         return self._post(path, Host, if_match=if_match, params=params)
 
@@ -88,7 +88,7 @@ class HostCalls(Calls):
         present: bool | None = None,
         selector: str | None = None,
     ) -> Iterator[Gpu]:
-        """GPUs, by host and address. `selector`: as of hosts; a host's labels count for its GPUs."""
+        """GPUs, ordered by host and address. `selector`: as for hosts; a GPU also has the labels of its host."""
         wanted = {"host": host, "host_state": host_state, "present": yes(present), "selector": selector}
         return self._pages("/v1/gpus", Gpu, **wanted)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What takes longer than a request."""
+"""Work that takes longer than a request."""
 
 from collections.abc import Iterator
 from uuid import UUID
@@ -18,7 +18,7 @@ class OperationCalls(Calls):
         return self._pages("/v1/operations", Operation, kind=kind, target=target, state=state)
 
     def operation(self, operation_id: UUID, *, wait_s: int = 0) -> Operation:
-        """How far it is; with `wait_s` (at most 60) once it is done, or as it is after that time."""
+        """Return an operation. With `wait_s` (at most 60), wait until it is done, but no longer than that."""
         return self._api.demand(
             "GET",
             f"/v1/operations/{operation_id}",

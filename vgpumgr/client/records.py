@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens, what happened, and who did it."""
+"""Tokens, events and the audit."""
 
 from collections.abc import Iterator
 from uuid import UUID
@@ -19,7 +19,7 @@ class RecordCalls(Calls):
         return self._pages("/v1/tokens", Token, role=role, subject=subject, expired=yes(expired))
 
     def create_token(self, token: TokenCreate, *, idempotency_key: str | None = None) -> TokenCreated:
-        """ApiError with ``secret.shown`` if one was made with that key; `reasons` name it."""
+        """Create a token. ApiError ``secret.shown`` if this key already created one; `reasons` name that token."""
         return self._post("/v1/tokens", TokenCreated, token, idempotency_key=idempotency_key, repeatable=False)
 
     def delete_token(self, token_id: UUID, *, validate_only: bool = False) -> None:
@@ -28,15 +28,17 @@ class RecordCalls(Calls):
     def events(
         self, *, after: int = 0, about: str | None = None, tenant: str | None = None, epoch: str | None = None
     ) -> Iterator[Event]:
-        """Events with a larger number than `after`, oldest first, up to now. ApiError with ``watch.expired`` where
-        some are no longer kept, or when the database is restored: `epoch` is that of the page with `after`.
+        """Events with a larger number than `after`, oldest first, up to now.
+
+        ApiError ``watch.expired`` if some are no longer kept, or if the database was restored. `epoch`: that of the
+        page from which `after` was taken.
         """
         while True:
             params = {"after": after, "page_size": PAGE_SIZE, "about": about, "tenant": tenant, "epoch": epoch}
             page = self._api.demand("GET", "/v1/events", EventPage, params=params)
             epoch = page.epoch or None
             yield from page.items
-            following = page.next_page_token  # also of a page that is empty for us
+            following = page.next_page_token  # the page may be empty because its events are not for this token
             if not following.isdecimal() or int(following) <= after:
                 return
             after = int(following)
@@ -49,7 +51,7 @@ class RecordCalls(Calls):
         tenant: str | None = None,
         epoch: str | None = None,
     ) -> Iterator[Event]:
-        """Events as they happen, those after `after` first, each once and in order, across lost connections."""
+        """Events as they happen, starting after `after`. Each comes once and in order, even across lost connections."""
         return follow(self._api, {"after": after, "about": about, "tenant": tenant, "epoch": epoch})
 
     def audit(

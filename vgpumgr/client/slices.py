@@ -43,19 +43,19 @@ class SliceCalls(Calls):
     def create_slice(
         self, claim: SliceCreate, *, idempotency_key: str | None = None, validate_only: bool = False
     ) -> Slice:
-        """Claim a slice. `validate_only`: say what would come of it and store nothing."""
+        """Claim a slice. `validate_only`: return the result that the claim would have, and store nothing."""
         return self._post("/v1/slices", Slice, claim, idempotency_key=idempotency_key, params=trial(validate_only))
 
     def create_slices(
         self, batch: SliceBatch, *, idempotency_key: str | None = None, validate_only: bool = False
     ) -> list[Slice]:
-        """Claim several slices of one tenant, all or none."""
+        """Claim several slices of one tenant, either all or none."""
         return self._post(
             "/v1/slices:batch", Slices, batch, idempotency_key=idempotency_key, params=trial(validate_only)
         ).slices
 
     def explain_slice(self, claim: SliceCreate) -> Explanation:
-        """Say what would come of a claim, and why GPUs are out of the question."""
+        """Return what a claim would result in, and why GPUs are ruled out."""
         return self._post("/v1/slices:explain", Explanation, claim)
 
     def move_slice(
@@ -72,16 +72,16 @@ class SliceCalls(Calls):
         return self._post(f"/v1/slices/{slice_id}:move", Slice, move, **options)
 
     def abort_move(self, slice_id: UUID, *, if_match: Match | None = None, validate_only: bool = False) -> Slice:
-        """Give up a slice that was to replace another one, and return that."""
+        """Give up a slice that was to replace another one; return the other one."""
         path, params = f"/v1/slices/{slice_id}:abort-move", trial(validate_only)
         return self._post(path, Slice, if_match=if_match, params=params, repeatable=False)
 
     def delete_slice(
         self, slice_id: UUID, *, if_match: Match | None = None, validate_only: bool = False
     ) -> Slice | None:
-        """Give a slice back; it is answered as ``releasing`` and goes when its host has confirmed.
+        """Delete a slice. It is returned as ``releasing``, and disappears once its host has confirmed.
 
-        None: it is gone, by an attempt whose answer was lost.
+        None: an earlier attempt, whose answer was lost, has already deleted the slice.
         """
         path, params = f"/v1/slices/{slice_id}", trial(validate_only)
         try:
@@ -93,7 +93,7 @@ class SliceCalls(Calls):
                 return None
             if error.code != Code.GENERATION_STALE:
                 raise
-            # Perhaps by the attempt whose answer was lost.
+            # An earlier attempt, whose answer was lost, may have changed the generation.
             found = self._left_of(slice_id)
             if found is not None and found.state is not SliceState.RELEASING:
                 raise
@@ -123,5 +123,5 @@ class SliceCalls(Calls):
     def delete_reservation(
         self, reservation_id: UUID, *, if_match: Match | None = None, validate_only: bool = False
     ) -> None:
-        """Give back what is still held; slices that took places stay."""
+        """Release the places that are still held. Slices that took places stay."""
         self._delete(f"/v1/reservations/{reservation_id}", if_match, validate_only=validate_only)

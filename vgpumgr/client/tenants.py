@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants, their quotas, and the profiles that they claim by."""
+"""Tenants, their quotas, and the profiles of their claims."""
 
 from collections.abc import Iterator
 

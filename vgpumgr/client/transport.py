@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request and its answer: the bearer token, idempotency keys, bounded repetition, and what went wrong in words.
+"""One request and its answer: the bearer token, idempotency keys, bounded retries, and errors in words.
 
-A request is repeated, with the same Idempotency-Key, when the connection was lost or the API was busy, and only where
-doing it twice is the same as doing it once; also when it was refused because there were too many. The token appears in
-no message and in no repr.
+A request is repeated with the same Idempotency-Key when the connection was lost or the API was busy, but only if doing
+it twice has the same effect as once. A request that was refused because of too many requests is also repeated. The
+token appears in no message and in no repr.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def segment(value: object) -> str:
-    """Return a name or UUID as one segment of a path. ArgumentError for what no object is called."""
+    """Return a name or UUID as one segment of a path. ArgumentError for a text that is no object's name."""
     text = str(value)
     if not _SEGMENT.fullmatch(text) or len(text) > 255:
         raise ArgumentError(
@@ -57,8 +57,8 @@ def segment(value: object) -> str:
 class Transport:
     """A connection to one API. Threads may share it. `certificate_file`: PEM, key and certificate to show in TLS.
 
-    SettingsError for a URL, token or file that cannot be used, and for a token over http:// beyond this machine.
-    `transport`: httpx2's, for tests.
+    SettingsError for an unusable URL, token or file, and for a token over http:// to another machine. `transport`:
+    httpx2's, for tests.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Transport:
         self._sleep = sleep
         self._pauses_s = tuple(pauses_s)
         self._timeout_s = timeout_s
-        # Without trust_env: a proxy of the environment must not see the token.
+        # trust_env is off, because a proxy of the environment must not see the token.
         self._http = httpx2.Client(
             base_url=self.url,
             headers=headers,
@@ -99,7 +99,7 @@ class Transport:
         return f"{type(self).__name__}({self.url!r})"
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._http.close()
 
     def call(
@@ -117,8 +117,8 @@ class Transport:
     ) -> Model | None:
         """Return the answer, None for an empty one. ApiError, ApiUnreachableError, ApiAnswerError.
 
-        `repeatable` False: a second time is not the same as once, so nothing is sent again after a lost connection.
-        `idempotency_key`: of a POST, else one that only this call has.
+        `repeatable` False: a second request would not have the same effect, so it is not sent again after a lost
+        connection. `idempotency_key`: of a POST; without one, this call makes a new key.
         """
         response, repeated = self._attempts(
             method,
@@ -137,9 +137,9 @@ class Transport:
 
     @contextlib.contextmanager
     def stream(self, path: str, *, params: Params, headers: Mapping[str, str], silence_s: float) -> "Iterator[Answer]":
-        """One attempt at an answer that goes on: yields its pieces. ApiError, ApiUnreachableError, ApiAnswerError.
+        """Make one attempt at an endless answer, and yield its pieces. ApiError, ApiUnreachableError, ApiAnswerError.
 
-        ApiUnreachableError also when nothing came for `silence_s`, or when the connection ends in the middle.
+        ApiUnreachableError also if nothing arrives for `silence_s`, or if the connection ends in the middle.
         """
         import httpx2
 
@@ -157,11 +157,11 @@ class Transport:
             raise ApiAnswerError(f"{self.url} answers no HTTP that makes sense: {_words(error)}") from None
 
     def pause(self, pause_s: float) -> None:
-        """Waits as between attempts."""
+        """Wait like between attempts."""
         self._sleep(pause_s)
 
     def demand(self, method: str, path: str, kind: type[Model], **options: Any) -> Model:
-        """Like `call`, where the API always answers something."""
+        """Like `call`, for routes that never answer with an empty body."""
         answer = self.call(method, path, kind, **options)
         if answer is None:
             raise ApiAnswerError(f"{self.url}{path} answered nothing; check that this is the URL of a vgpumgr API")
@@ -178,7 +178,7 @@ class Transport:
         repeatable: bool,
         timeout_s: float,
     ) -> "tuple[httpx2.Response, bool]":
-        """The answer, and whether that to an earlier attempt was lost."""
+        """Return the answer, and whether the answer to an earlier attempt was lost."""
         import httpx2
 
         repeated = False
@@ -188,7 +188,7 @@ class Transport:
                     method, path, content=content, params=params, headers=dict(headers), timeout=timeout_s
                 )
             except httpx2.ConnectError as error:
-                # Nothing was sent; a TLS failure does not go away by itself.
+                # Nothing was sent. A TLS failure is not repeated, because it would only fail again.
                 if pause_s is None or _tls(error):
                     raise self._unreachable(error) from None
             except httpx2.TimeoutException as error:
@@ -212,7 +212,7 @@ class Transport:
         raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
     def _unreachable(self, error: Exception, *, sent: bool = False) -> ApiUnreachableError:
-        """`sent`: what was asked for may have been done."""
+        """`sent`: the request may have been carried out."""
         import httpx2
 
         if reason := _tls(error):
@@ -269,12 +269,12 @@ class Transport:
 
 
 def retry_after_s(value: str) -> float:
-    """What a Retry-After header says, 0 if it says nothing in seconds."""
+    """Return the seconds of a Retry-After header, 0 if it has another form."""
     return float(value) if re.fullmatch(r"[0-9]{1,9}", value) else 0.0
 
 
 def refuse_clear_text(url: str) -> None:
-    """Refuse a URL with which a token would travel in clear text beyond this machine. SettingsError."""
+    """Refuse a URL that would send a token in clear text to another machine. SettingsError."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme != "http" or host == "localhost":
@@ -338,7 +338,7 @@ def _headers(method: str, if_match: Match | None, idempotency_key: str | None, *
 
 
 def _tls(error: BaseException | None) -> str:
-    """Why TLS failed, "" if it is not TLS that failed."""
+    """Return why TLS failed, "" for another error."""
     seen = 0
     while error is not None and seen < 10:
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -350,7 +350,7 @@ def _tls(error: BaseException | None) -> str:
 
 
 def _words(error: BaseException) -> str:
-    """The innermost system error's words, else the exception's own."""
+    """Return the text of the innermost system error, or else the exception's own text."""
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, OSError) and inner.strerror:

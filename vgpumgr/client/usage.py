@@ -28,7 +28,7 @@ class UsageCalls(Calls):
         account: str | None = None,
         as_of: str | None = None,
     ) -> Iterator[LedgerRow]:
-        """What was granted and used. `since`, `until`, `as_of`: whole hours in ISO 8601 with a time zone."""
+        """Rows of granted and used quantities. `since`, `until`, `as_of`: whole hours in ISO 8601 with a time zone."""
         filters = {"granularity": granularity, "by": by, "tenant": tenant, "account": account, "as_of": as_of}
         return self._pages("/v1/usage/ledger", LedgerRow, since=since, until=until, **filters)
 
@@ -43,7 +43,7 @@ class UsageCalls(Calls):
         account: str | None = None,
         as_of: str | None = None,
     ) -> Iterator[bytes]:
-        """The same as CSV, in pieces. ApiUnreachableError where it breaks off: then it is not complete."""
+        """The same as CSV, in pieces. ApiUnreachableError if the answer is cut short and therefore incomplete."""
         params = {"since": since, "until": until, "granularity": granularity, "by": by, "tenant": tenant}
         params |= {"account": account, "as_of": as_of}
         return self._export("/v1/usage/ledger.csv", params)
@@ -57,7 +57,7 @@ class UsageCalls(Calls):
         tenant: str | None = None,
         reason: str | None = None,
     ) -> Iterator[UnbookedRow]:
-        """What hosts counted and the ledger does not have, of hours that begin at `since` or later, before `until`."""
+        """Counts of hosts that the ledger does not have, of hours that begin at `since` or later, before `until`."""
         filters = {"since": since, "until": until, "host": host, "tenant": tenant, "reason": reason}
         return self._pages("/v1/usage/unbooked", UnbookedRow, **filters)
 
@@ -70,7 +70,7 @@ class UsageCalls(Calls):
         tenant: str | None = None,
         reason: str | None = None,
     ) -> Iterator[bytes]:
-        """The same as CSV, in pieces. ApiUnreachableError where it breaks off: then it is not complete."""
+        """The same as CSV, in pieces. ApiUnreachableError if the answer is cut short and therefore incomplete."""
         params = {"since": since, "until": until, "host": host, "tenant": tenant, "reason": reason}
         return self._export("/v1/usage/unbooked.csv", params)
 
@@ -81,5 +81,5 @@ class UsageCalls(Calls):
     def grants(
         self, *, since: str, until: str, tenant: str | None = None, account: str | None = None
     ) -> Iterator[Grant]:
-        """Lives of claims that fall into a time."""
+        """Lives of claims that overlap a time."""
         return self._pages("/v1/usage/grants", Grant, since=since, until=until, tenant=tenant, account=account)

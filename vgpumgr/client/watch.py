@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events as they happen: server-sent events, and the connection made again whenever it breaks.
+"""Events as they happen: server-sent events, with a new connection whenever one breaks.
 
-The position of the last event goes along, so that each event comes once and in order, whichever replica of the API
-answers. What ends a watch for good is raised as ApiError: a token that is no longer good, or ``watch.expired`` when
-something was missed.
+Each new connection sends the position of the last event, so each event comes once and in order, whichever replica of
+the API answers. An ApiError ends a watch for good: the token is no longer valid, or ``watch.expired`` says that events
+were missed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,8 +27,9 @@ WORTH_ANOTHER_TRY = (429, 502, 503, 504)
 
 
 def follow(api: Transport, params: Params) -> Iterator[Event]:
-    """Yields events for ever. `params`: of the first request. An API that is not there at first is an error, one that
-    goes later is waited for.
+    """Yield events for ever. `params`: of the first request.
+
+    An API that cannot be reached at first is an error. If it goes away later, the watch waits for it.
     """
     position = ""
     last, failures = 0, 0
@@ -62,7 +63,7 @@ def follow(api: Transport, params: Params) -> Iterator[Event]:
 
 
 def _blocks(pieces: Iterable[bytes]) -> Iterator[dict[str, str]]:
-    """The fields of each block; of one that was cut short nothing. Lines end with LF or CRLF and with nothing else."""
+    """Yield the fields of each complete block. A line ends with LF or CRLF, and with nothing else."""
     rest = b""
     block: dict[str, str] = {}
     for piece in pieces:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens on this host's GPUs, as the kernel tells it.
+"""Events of this host's GPUs, as the kernel reports them.
 
-A Watch gives a snapshot first, then events. Whenever the kernel could not tell something (a reader that was too slow,
-a storm) it gives a new snapshot, so what one knows is never older than the last thing that a Watch gave. An event may
-be older than the snapshot before it: it says that something happened, look at the object for what is.
+A Watch gives a snapshot first, then events. Whenever the kernel could not report something (a slow reader, a storm),
+the Watch gives a new snapshot. So the reader's knowledge is never older than the last item from the Watch. An event may
+be older than the snapshot before it: it only says that something happened, and the object has the present state.
 """
 
 import errno
@@ -36,7 +36,7 @@ _DETAILS = {
 
 
 def describe(event: Event) -> str:
-    """Return an event in words, on one line, without its number. Names in it are as the kernel gave them."""
+    """Return an event as text on one line, without its number. Names in it are not sanitized."""
     words = [f"{event.kind}:", event.gpu]
     words += [f"{name} {value}" for name, value in (("tenant", event.tenant), ("slice", event.slice)) if value]
     words += [f"{event.count} times"] if event.count > 1 else []
@@ -45,12 +45,12 @@ def describe(event: Event) -> str:
 
 
 class Watch:
-    """A subscription to events; a context manager and an endless iterator. For one thread."""
+    """A subscription to events; a context manager and an endless iterator. For use by one thread."""
 
     def __init__(self, control: Control, *, buffer_bytes: int = _BUFFER_BYTES) -> None:
-        """Subscribe. `control` is used for snapshots, now and then; `buffer_bytes`: of events that are not read yet.
+        """Subscribe. `control` reads the snapshots. `buffer_bytes`: size of the buffer for unread events.
 
-        Raises ControlUnavailableError when the module is not loaded or knows no events.
+        ControlUnavailableError if the module is not loaded, or is too old to report events.
         """
         self._control = control
         self._stale = True
@@ -72,7 +72,7 @@ class Watch:
             raise
 
     def _set_buffer(self, buffer_bytes: int) -> None:
-        """Beyond the system's limit only with CAP_NET_ADMIN."""
+        """Set the buffer size. Only CAP_NET_ADMIN can exceed the system's limit."""
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, buffer_bytes)
         except PermissionError:
@@ -91,7 +91,7 @@ class Watch:
         self.close()
 
     def fileno(self) -> int:
-        """For select: readable when `wait` has something to look at."""
+        """The file descriptor for select. It is readable when `wait` has something to process."""
         return self._socket.fileno()
 
     def __iter__(self) -> Iterator[Event | Snapshot]:
@@ -99,15 +99,15 @@ class Watch:
             yield seen
 
     def wait(self, timeout_s: float | None = None) -> Event | Snapshot | None:
-        """Return what comes next; None if nothing did within `timeout_s`, which None does not limit.
+        """Return the next item, or None after `timeout_s` without one. A `timeout_s` of None waits without limit.
 
-        ControlUnavailableError once the module is unloaded: a new Control and a new Watch are needed then.
-        DumpInterruptedError when no snapshot could be taken; call again.
+        ControlUnavailableError once the module is unloaded; then a new Control and a new Watch are needed.
+        DumpInterruptedError if no snapshot could be taken; call again.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             if self._stale:
-                # until all is read, the kernel does not say again that it had no room
+                # the kernel reports a full buffer only once until everything has been read
                 while self._receive(time.monotonic()):
                     pass
                 return self._snapshot()
@@ -116,13 +116,13 @@ class Watch:
                 if first.sequence <= self._known + 1:
                     self._known = max(self._known, first.sequence)
                     return self._received.popleft()
-                self._known = first.sequence - 1  # what is missing is in the snapshot, or its GPU is gone
+                self._known = first.sequence - 1  # the snapshot has the missing events, or their GPU is gone
                 self._stale = True
             elif not self._receive(deadline):
                 return None
 
     def _snapshot(self) -> Snapshot:
-        gpus = self._control.gpus()  # first: its number is that of the last event before the rest
+        gpus = self._control.gpus()  # read first, so its event number is not newer than the rest
         snapshot = Snapshot(
             sequence=max((gpu.event_seq for gpu in gpus), default=0),
             gpus=tuple(gpus),
@@ -134,7 +134,7 @@ class Watch:
         return snapshot
 
     def _receive(self, deadline: float | None) -> bool:
-        """Take in one datagram; False if none came in time."""
+        """Receive one datagram; return False if none came in time."""
         poller = select.poll()
         poller.register(self._socket, select.POLLIN)
         if not poller.poll(None if deadline is None else max(0, deadline - time.monotonic()) * 1000):

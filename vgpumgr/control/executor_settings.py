@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What root has set for the executors of this host: the tables `executor` and `gpus` of /etc/vgpumgr/agent.toml.
+"""Root's settings for the executors of this host: the tables `executor` and `gpus` of /etc/vgpumgr/agent.toml.
 
-The root helper reads the file itself, because what it names is run as root: it takes no path from the agent. The agent
-and `host doctor` read the same file to say what is wrong. The standard library only.
+The root helper runs the programs that the file names as root. Therefore it reads the file itself, and takes no path
+from the agent. The agent and `host doctor` read the same file to report what is wrong. Standard library only.
 """
 
 import os
@@ -22,7 +22,7 @@ LENDING = "lease"
 DIRECTORY = Path("/usr/lib/vgpumgr")
 PROGRAMS = ("vgpu-executor", "vgpu-supervisor", "vgpu-child")
 
-# Without blanks, quotes and what systemd expands.
+# No blanks, no quotes, and no characters that systemd expands.
 _PATH = re.compile(r"/[A-Za-z0-9_./+:@~-]{1,250}")
 _ENGINE = re.compile(r"[a-z]{1,31}")
 _DRIVER = re.compile(r"[A-Za-z0-9_-]{1,31}")
@@ -30,16 +30,16 @@ _GROUP = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 
 
 class ExecutorSettingsError(Exception):
-    """The file cannot be used. The text names it, the setting and what to do."""
+    """The file cannot be used. The text names the file, the setting and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutorSettings:
-    """How an executor is started. `library`: the accelerator's own OpenCL library, None: there are no executors.
+    """How an executor is started. `library`: the accelerator's own OpenCL library, None if there are no executors.
 
-    `directory`: where the programs are. `memory_max_bytes`, `tasks_max`, `cpu_max_permille` (1000: one processor): of
-    everything that runs for one slice on the host, 0 for no limit. `nvidia`: the accelerator is /dev/nvidiaN, whose
-    channels the gate stops; None: it is not known, or not NVIDIA's. `compile_cache_bytes`, `gate_limit_ms`: see
+    `directory`: the directory of the programs. `memory_max_bytes`, `tasks_max`, `cpu_max_permille` (1000 is one
+    processor): limits of all processes of one slice on the host, 0 for no limit. `nvidia`: the N of /dev/nvidiaN, whose
+    channels the gate stops; None if unknown, or not NVIDIA's. `compile_cache_bytes`, `gate_limit_ms`: see
     `vgpu-executor --help`.
     """
 
@@ -54,11 +54,11 @@ class ExecutorSettings:
 
     @property
     def program(self) -> Path:
-        """What is started."""
+        """The program that is started."""
         return self.directory / PROGRAMS[0]
 
     def lowered(self, *, memory_max_bytes: int, tasks_max: int, cpu_max_permille: int) -> "ExecutorSettings":
-        """Return the same with these limits where they are lower. 0 is no limit."""
+        """Return a copy with these limits where they are lower. 0 is no limit."""
         return replace(
             self,
             memory_max_bytes=_lower(memory_max_bytes, self.memory_max_bytes),
@@ -67,7 +67,7 @@ class ExecutorSettings:
         )
 
     def options(self) -> list[str]:
-        """Return its arguments, besides the slice."""
+        """Return the program's arguments, except the slice."""
         return [
             *("--library", str(self.library)),
             *("--compile-cache-bytes", str(self.compile_cache_bytes)),
@@ -92,12 +92,12 @@ _RANGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class GpuSettings:
-    """What is set for one GPU. `engine`: "" to leave it as it is.
+    """Settings of one GPU. `engine`: "" keeps the present one.
 
-    `driver`: its vendor's, which keeps the function: our module adopts it. "" for a GPU that is given to our module.
+    `driver`: the vendor's driver that keeps the function, so that our module adopts it; "" if our module is the driver.
 
-    `processes`: it is set aside for claims for processes, and no VM has a slice of it. `socket_group`: whose users may
-    start programs there; root alone, if it is "".
+    `processes`: the GPU is set aside for claims for processes, and no VM has a slice of it. `socket_group`: the group
+    whose users may start programs there; "" for root alone.
     """
 
     engine: str = ""
@@ -109,13 +109,13 @@ class GpuSettings:
 
 @dataclass(frozen=True)
 class HostSettings:
-    """What is set for GPUs by address, and for all others."""
+    """Settings of single GPUs by address, and of all others."""
 
     others: GpuSettings
     gpus: Mapping[str, GpuSettings]
 
     def of(self, gpu: str) -> GpuSettings:
-        """Return what counts for a GPU."""
+        """Return the settings that apply to a GPU."""
         return self.gpus.get(gpu, self.others)
 
     def for_processes(self) -> frozenset[str]:
@@ -124,7 +124,7 @@ class HostSettings:
 
 
 def parse(tables: Mapping[str, Any]) -> HostSettings:
-    """Return what a document's `executor` and `gpus` say. ValueError with setting and reason."""
+    """Return the settings in a document's `executor` and `gpus`. A ValueError names setting and reason."""
     common = _executor("executor", tables.get("executor", {}), ExecutorSettings())
     gpus = {}
     for gpu, said in _table("gpus", tables.get("gpus", {})).items():
@@ -146,9 +146,9 @@ def parse(tables: Mapping[str, Any]) -> HostSettings:
 
 
 def load(path: Path, *, trusted: bool = False) -> HostSettings:
-    """Return what a file says; nothing is set without a file. ExecutorSettingsError.
+    """Return the settings in a file; defaults if there is no file. ExecutorSettingsError.
 
-    `trusted`: refuse a file that somebody else than this user and root may write.
+    `trusted`: refuse a file that anybody but this user and root may write.
     """
     try:
         with path.open("rb") as file:
@@ -181,7 +181,7 @@ def _driver(where: str, said: object, engine: str) -> str:
 
 
 def _workload(where: str, said: Mapping[str, Any], executor: ExecutorSettings) -> tuple[bool, str]:
-    """Whether a GPU is for processes, and whose users may start them."""
+    """Return whether a GPU is for processes, and the group whose users may start them."""
     workload, group = said.get("workload", "vm"), said.get("socket_group", "")
     if workload not in ("vm", "process"):
         raise ValueError(f'{where}.workload: "vm", or "process" for programs of this host')

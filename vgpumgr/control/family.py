@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel's generic netlink controller says about a family: its number and those of its multicast groups.
+"""Decodes the kernel's answers about a generic netlink family: its number and the numbers of its multicast groups.
 
 Formats: include/uapi/linux/genetlink.h.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from vgpumgr.control import wire
 from vgpumgr.errors import ControlProtocolError
 
-CONTROL_FAMILY = 16  # the controller itself; also its group, which is told of families that come and go
+CONTROL_FAMILY = 16  # the controller itself; also its group, which announces new and removed families
 DELETE_FAMILY = 2
 GET_FAMILY = 3
 FAMILY_ID = 1
@@ -23,14 +23,14 @@ _GROUP_ID = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Both change when the module is loaded again. `groups`: numbers by name."""
+    """The numbers of a family, which change when the module is loaded again. `groups`: numbers by name."""
 
     id: int
     groups: Mapping[str, int]
 
 
 def decode_family(attributes: bytes) -> Family:
-    """Return what an answer or a message of the controller says. ControlProtocolError without a number."""
+    """Decode an answer or a message of the controller. ControlProtocolError without a number."""
     found = dict(wire.decode_attributes(attributes))
     if FAMILY_ID not in found:
         raise ControlProtocolError("the kernel named no id for the netlink family")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPUs that this host's configuration has our module share, and why one of them cannot be shared.
+"""The GPUs that this host's configuration wants shared by our module, and why one of them cannot be shared.
 
-`/etc/vgpumgr/gpus` lists those that are given to the module, one PCI address a line; udev's rule 60-vgpumgr.rules reads
-the same file when a function appears. Those that their vendor's driver keeps, and the module adopts, are in agent.toml.
-What is here only looks: the agent has udev's rule run again, or a GPU adopted, through its helper, and `host doctor`
-tells people.
+`/etc/vgpumgr/gpus` lists the GPUs that are bound to the module, one PCI address a line. udev's rule 60-vgpumgr.rules
+reads the same file when a function appears. GPUs that stay with their vendor's driver, and that the module adopts, are
+in agent.toml. This module only inspects. The agent's helper runs udev's rule again or adopts a GPU, and `host doctor`
+informs people.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _SHOWN = 40
 
 
 class Trouble(StrEnum):
-    """Why a listed GPU cannot be shared. Other programs match these: never change one or its meaning."""
+    """Why a listed GPU cannot be shared. Other programs match these strings: never change one or its meaning."""
 
     UNREADABLE = "gpus.unreadable"
     MALFORMED = "gpu.malformed"
@@ -42,7 +42,7 @@ MENDABLE = frozenset({Trouble.MODULE_MISSING, Trouble.UNBOUND, Trouble.UNADOPTED
 
 @dataclass(frozen=True, kw_only=True)
 class Unusable:
-    """A listed GPU that cannot be shared. `gpu`: "" where the list itself is at fault; `todo`: what to do about it."""
+    """A listed GPU that cannot be shared. `gpu`: "" if the list itself is at fault. `todo`: what to do about it."""
 
     gpu: str
     code: Trouble
@@ -60,7 +60,7 @@ class Unusable:
 
 
 def listed(paths: HostPaths) -> list[str]:
-    """Return the lines of the list, in order; without a list nothing is listed. OSError."""
+    """Return the entries of the list, in order; none if there is no list. OSError."""
     try:
         text = paths.listed_gpus.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -69,9 +69,9 @@ def listed(paths: HostPaths) -> list[str]:
 
 
 def adoptable(paths: HostPaths) -> dict[str, str]:
-    """Return the drivers of the GPUs that their vendor's driver keeps, by address.
+    """Return the drivers of the GPUs that stay with their vendor's driver, by address.
 
-    Settings that cannot be read name none; `host doctor` and whoever starts an executor tell of them.
+    Unreadable settings give no GPUs here; `host doctor` and the start of an executor report them.
     """
     try:
         settings = load(paths.agent_settings)
@@ -81,9 +81,9 @@ def adoptable(paths: HostPaths) -> dict[str, str]:
 
 
 def unusable(sysfs: Sysfs, *, bound_only: bool = False) -> list[Unusable]:
-    """Return every GPU of the configuration that cannot be shared at this moment, with the reason.
+    """Return every configured GPU that cannot be shared at present, with the reason.
 
-    `bound_only`: look only whether the module has it, not whom it lets in.
+    `bound_only`: check only that the module has the GPU, not its engine and access rights.
     """
     try:
         gpus = listed(sysfs.paths)
@@ -162,12 +162,12 @@ def _adoption(sysfs: Sysfs, gpu: str, wanted: str) -> Unusable | None:
 def _is_listed(paths: HostPaths, gpu: str) -> bool:
     try:
         return gpu in listed(paths)
-    except OSError:  # which is told by itself
+    except OSError:  # an unreadable list is reported separately
         return False
 
 
 def _engine(sysfs: Sysfs, gpu: str) -> Unusable | None:
-    """Settings that cannot be read ask for nothing here; whoever starts an executor refuses."""
+    """Unreadable settings ask for no engine here; the start of an executor refuses them."""
     try:
         wanted = load(sysfs.paths.agent_settings).of(gpu).engine
         present = sysfs.read_gpu(gpu, "engine") if wanted else ""
@@ -186,7 +186,7 @@ def _engine(sysfs: Sysfs, gpu: str) -> Unusable | None:
 def _attach(sysfs: Sysfs, gpu: str) -> Unusable | None:
     try:
         mode = sysfs.read_gpu(gpu, "attach")
-    except VgpumgrError as error:  # it is just being bound or unbound
+    except VgpumgrError as error:  # the GPU is being bound or unbound
         return Unusable(gpu=gpu, code=Trouble.UNBOUND, found=f"vgpumgr.ko is not ready: {error}", todo="see dmesg")
     if mode == "permit":
         return None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel says about GPUs, tenants and slices: values, copied at one moment.
+"""GPUs, tenants and slices as the kernel reports them: values copied at one moment.
 
-Counters only grow unless said otherwise; times ending in `_ns` and `_us` are nanoseconds and microseconds of the
+Counters only grow unless said otherwise. Times ending in `_ns` and `_us` are nanoseconds and microseconds of the
 monotonic clock.
 """
 
@@ -12,9 +12,9 @@ from enum import StrEnum
 
 @dataclass(frozen=True)
 class RunHistogram:
-    """Lengths of ended runs. `buckets`: (least length in ns, count), ascending, empty ones left out.
+    """Lengths of ended runs. `buckets`: (least length in ns, count), ascending, without empty ones.
 
-    Four buckets per power of two; below 1024 ns and from 2**34 ns there is one each.
+    There are four buckets per power of two, one below 1024 ns and one from 2**34 ns on.
     """
 
     buckets: tuple[tuple[int, int], ...] = ()
@@ -24,11 +24,11 @@ class RunHistogram:
 
     @property
     def total(self) -> int:
-        """How many runs were counted."""
+        """The number of counted runs."""
         return sum(count for _, count in self.buckets)
 
     def since(self, earlier: "RunHistogram") -> "RunHistogram":
-        """Return the runs counted after `earlier` was read."""
+        """Return the runs counted since `earlier` was read."""
         before = dict(earlier.buckets)
         grown = ((start_ns, count - before.get(start_ns, 0)) for start_ns, count in self.buckets)
         return RunHistogram(tuple(bucket for bucket in grown if bucket[1]))
@@ -38,13 +38,14 @@ class RunHistogram:
 class Gpu:
     """One accelerator. `name`: PCI address.
 
-    `attach`: "any", or "permit" when opening a slice takes a permit. `timeslice_min_us`: the shortest timeslice and
-    least burst accepted. `max_chunk_us`: the longest uninterruptible piece. `idle_ns`: of `wall_ns`, time the engine
-    belonged to nobody. `tenants`: how many tenants are configured here or named by a slice. `policy`: "best_effort",
-    "equal_share" or "fixed_share", which sells `places`. `reserve_limit_permille`: the most of the engine that may be
-    reserved. `generation`: for `if_generation`. `event_seq`: number of the last event, of any GPU. `wedged`: the
-    engine does not answer any more, and executes nothing until the driver is bound again. `driver`: which the function
-    was bound to when it came; "" if the module does not tell. `adopted`: that driver is its vendor's.
+    `attach`: "any", or "permit" if opening a slice needs a permit. `timeslice_min_us`: the shortest timeslice and least
+    burst accepted. `max_chunk_us`: the longest uninterruptible piece. `idle_ns`: the part of `wall_ns` in which no
+    tenant had the engine. `tenants`: the number of tenants that are configured here or named by a slice. `policy`:
+    "best_effort", "equal_share" or "fixed_share", which sells `places`. `reserve_limit_permille`: the most of the
+    engine that may be reserved. `generation`: for `if_generation`. `event_seq`: number of the last event of any GPU.
+    `wedged`: the engine no longer answers, and executes nothing until the driver is bound again. `driver`: the driver
+    to which the function was bound when it appeared; "" if the module does not report it. `adopted`: that driver is the
+    vendor's.
     """
 
     name: str
@@ -74,18 +75,18 @@ class Gpu:
 class Tenant:
     """A tenant's group on one GPU.
 
-    Not `configured`: only a name that slices carry; parameters and counters are zero and the slices run nothing.
-    `cap_us` 0: no cap. `burst_us` 0: one timeslice. `generation`: for `if_generation`. `slices`: how many name it.
-    `id`: of all counters; a tenant that was deleted comes back with another. 0: the module does not tell.
-    `uncut_runs`: ended by the timeslice; `short_uncut_runs`, always 0, those that did not last it.
-    `longest_run_ns`: since the present timeslice was set. `lag_ns`: what the engine owes, negative in debt; goes both
-    ways.
+    Without `configured`, the tenant is only a name that slices carry: parameters and counters are 0, and the slices run
+    nothing. `cap_us` 0: no cap. `burst_us` 0: one timeslice. `generation`: for `if_generation`. `slices`: the number of
+    slices that name the tenant. `id`: identifies the set of counters; a tenant that is deleted and configured again
+    gets another id. 0 if the module does not report it. `uncut_runs`: ended by the timeslice. `short_uncut_runs`: those
+    of them that were shorter than the timeslice, always 0. `longest_run_ns`: since the present timeslice was set.
+    `lag_ns`: the time that the engine owes the group, negative if the group is in debt; it grows and shrinks.
 
-    `mode`: "fair" or "strict". `band`: "fair", or "latency", outside which `reserve_us` to `inversion_burst_us` are 0.
-    `latency_ns`: of `run_ns`, used from the reservation; `hold_ns`: of it, time the engine idled for the tenant.
-    `demotions`: times the reservation was used up. `fills`: pieces that others executed during `holds`, `inversion_ns`
-    of it while the tenant had work. `ghost_ns`: of `run_ns`, time the engine idled in turns of slices without work.
-    `throttled`: the group's cap has run out.
+    `mode`: "fair" or "strict". `band`: "fair", or "latency"; in "fair", `reserve_us` to `inversion_burst_us` are 0.
+    `latency_ns`: the part of `run_ns` that used the reservation. `hold_ns`: the part of it in which the engine idled
+    for the tenant. `demotions`: how often the reservation was used up. `fills`: pieces that others executed during
+    `holds`. `inversion_ns`: the part of their time in which the tenant had work. `ghost_ns`: the part of `run_ns` in
+    which the engine idled in turns of slices without work. `throttled`: the group's cap has run out.
     """
 
     gpu: str
@@ -128,12 +129,12 @@ class Tenant:
 
 @dataclass(frozen=True, kw_only=True)
 class Slice:
-    """One slice. `tenant`: "" for none. Weight and cap count inside the tenant's group.
+    """One slice. `tenant`: "" for none. Weight and cap apply inside the tenant's group.
 
-    `open`: a VMM has it. `scheduled`: its tenant is configured, and it is not being removed. `error`: enum vgpu_error
-    of vgpu_device.h, 0 for none; `error_index` the item at fault. `run_ns`, and `ghost_ns` of it as of a tenant: since
-    its tenant was given it; all else is counted since it was created. `items`: answered. `queued`: submitted and not
-    yet answered, falls as well. `throttled`: its own cap has run out.
+    `open`: a VMM has opened it. `scheduled`: its tenant is configured, and it is not being removed. `error`: enum
+    vgpu_error of vgpu_device.h, 0 for none; `error_index`: the item at fault. `run_ns` and its part `ghost_ns` (see
+    Tenant) count since the slice got its tenant; all other counters since it was created. `items`: answered items.
+    `queued`: submitted items not yet answered; it grows and shrinks. `throttled`: the slice's own cap has run out.
     """
 
     gpu: str
@@ -162,7 +163,7 @@ class Slice:
 
 @dataclass(frozen=True, kw_only=True)
 class MdevType:
-    """A memory class of a GPU. `id`: as in ``vgpumgr-mem16m``; `available`: how many more slices of it fit."""
+    """A memory class of a GPU. `id`: as in ``vgpumgr-mem16m``. `available`: how many more slices of it fit."""
 
     id: str
     name: str
@@ -172,7 +173,7 @@ class MdevType:
 
 
 class EventKind(StrEnum):
-    """What an event says; the operations of vgpumgr.yaml that end in -ntf."""
+    """The kind of an event: the operations of vgpumgr.yaml that end in -ntf."""
 
     CREATED = "created"
     REMOVED = "removed"
@@ -183,16 +184,17 @@ class EventKind(StrEnum):
     UNTHROTTLED = "unthrottled"
     OVERRUN = "overrun"
     LOST = "lost"
-    OTHER = "other"  # of a newer module
+    OTHER = "other"  # sent by a newer module
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
     """Something that happened `count` times, the last time at `time_ns`.
 
-    About a slice if `slice` is not "", else about a tenant if `tenant` is not "", else about the GPU. `sequence`:
-    counts the events of all GPUs. `pid`, `comm`: in "revoked", the process that had the slice open. `error`,
-    `error_index`: in "fault". `length_ns`, `limit_ns`: in "overrun". "lost": `count` events could not be told.
+    The event is about a slice if `slice` is not "", else about a tenant if `tenant` is not "", else about the GPU.
+    `sequence`: counts the events of all GPUs. `pid`, `comm`: in "revoked", the process that had the slice open.
+    `error`, `error_index`: in "fault". `length_ns`, `limit_ns`: in "overrun". In "lost", `count` events could not be
+    reported.
     """
 
     kind: EventKind
@@ -212,7 +214,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """All there is, with the effect of every event up to `sequence`, and maybe of later ones."""
+    """All objects, with the effect of every event up to `sequence`, and possibly of later ones."""
 
     sequence: int
     gpus: tuple[Gpu, ...]

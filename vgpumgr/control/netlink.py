@@ -39,13 +39,13 @@ Options = Mapping[IntEnum, int | str | None]
 class Control:
     """One socket to the kernel module; a context manager.
 
-    Threads may share it: requests are made one at a time. Reading needs no privilege, setting CAP_NET_ADMIN. Every
-    method raises a RefusedError when the kernel says no, which names the attribute at fault and means that nothing has
-    changed. A module that was loaded again needs a new Control.
+    Threads may share it: requests are made one at a time. Reading needs no privilege, setting needs CAP_NET_ADMIN.
+    Every method raises a RefusedError if the kernel refuses. The error names the attribute at fault, and nothing has
+    changed. After the module was loaded again, a new Control is needed.
     """
 
     def __init__(self) -> None:
-        """Raises ControlUnavailableError when the module is not loaded."""
+        """ControlUnavailableError if the module is not loaded."""
         self._lock = threading.Lock()
         self._sequence = 0
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_GENERIC)
@@ -59,7 +59,7 @@ class Control:
             raise
 
     def close(self) -> None:
-        """Give up the socket."""
+        """Close the socket."""
         self._socket.close()
 
     def __enter__(self) -> "Control":
@@ -77,7 +77,7 @@ class Control:
         return _gpu(self._do(Command.GPU_GET, {GpuAttribute.NAME: name}))
 
     def gpus(self) -> list[Gpu]:
-        """Return all GPUs, by name."""
+        """Return all GPUs, ordered by name."""
         return [_gpu(found) for found in self._dump(Command.GPU_GET, {})]
 
     def tenant(self, gpu: str, tenant: str) -> Tenant:
@@ -85,7 +85,7 @@ class Control:
         return _tenant(self._do(Command.TENANT_GET, {TenantAttribute.GPU: gpu, TenantAttribute.TENANT: tenant}))
 
     def tenants(self, gpu: str | None = None) -> list[Tenant]:
-        """Return the tenants of one GPU, or of all; also those that only a slice names. UnknownGpuError."""
+        """Return the tenants of one GPU, or of all, including those that only a slice names. UnknownGpuError."""
         return [_tenant(found) for found in self._dump(Command.TENANT_GET, _given({TenantAttribute.GPU: gpu}))]
 
     def slice(self, uuid: str) -> Slice:
@@ -110,9 +110,9 @@ class Control:
     ) -> int:
         """Change how a GPU is shared; return its new generation.
 
-        `policy`: "best_effort", "equal_share" or "fixed_share". What is None keeps its value, or takes the one usual
-        under a new policy. BusyError to change the policy while a tenant is configured, or what tenants rely on;
-        UnknownGpuError, InvalidFieldError, OutOfRangeError, StaleGenerationError, NotPermittedError.
+        `policy`: "best_effort", "equal_share" or "fixed_share". An argument that is None keeps its value, or takes the
+        default of a new policy. BusyError to change the policy while a tenant is configured, or a value that tenants
+        rely on; UnknownGpuError, InvalidFieldError, OutOfRangeError, StaleGenerationError, NotPermittedError.
         """
         request: Options = {
             GpuAttribute.NAME: name,
@@ -125,12 +125,12 @@ class Control:
         return int(self._do(Command.GPU_SET, _given(request))["generation"])
 
     def adopt_gpu(self, name: str, *, attach: str | None = None) -> None:
-        """Share a PCI function that stays bound to its vendor's driver, until that driver lets go of it.
+        """Share a PCI function that stays bound to its vendor's driver, until that driver releases it.
 
-        `attach`: "any" (default) or "permit". UnknownGpuError for an address that is not there; AlreadyExistsError for
-        a GPU that is shared already; BusyError while VMs keep slices of an earlier adoption open; NotPermittedError;
-        else RefusedError: the function has no driver, one that shares it by itself, or one that is just being bound or
-        unbound (EAGAIN).
+        `attach`: "any" (default) or "permit". UnknownGpuError if no function has the address. AlreadyExistsError if the
+        GPU is already shared. BusyError while VMs keep slices of an earlier adoption open. NotPermittedError. Any other
+        RefusedError: the function has no driver, its driver shares it by itself, or it is being bound or unbound
+        (EAGAIN).
         """
         request: Options = {
             GpuAttribute.NAME: name,
@@ -139,9 +139,9 @@ class Control:
         self._do(Command.GPU_ADOPT, _given(request))
 
     def release_gpu(self, name: str) -> None:
-        """Share an adopted GPU no more; its tenants go with it.
+        """Stop sharing an adopted GPU, and remove its tenants.
 
-        BusyError while it has slices; UnknownGpuError, also for one that was not adopted; NotPermittedError.
+        BusyError while it has slices. UnknownGpuError, also for a GPU that was not adopted. NotPermittedError.
         """
         self._do(Command.GPU_RELEASE, {GpuAttribute.NAME: name})
 
@@ -166,9 +166,9 @@ class Control:
     ) -> int:
         """Configure a tenant on a GPU; return its new generation.
 
-        What is None keeps its value; the first time weight and timeslice are required. `cap_us` 0: no cap. `mode`:
-        "fair" or "strict". `band`: "latency", or "fair", which takes back of the reservation what is None.
-        `if_generation`: change it only if this is its generation, 0 only if it is not configured yet
+        An argument that is None keeps its value; the first call needs weight and timeslice. `cap_us` 0: no cap. `mode`:
+        "fair" or "strict". `band`: "latency" or "fair"; "fair" resets the arguments of the reservation that are None.
+        `if_generation`: change the tenant only if this is its generation, 0 only if it is not configured yet
         (StaleGenerationError). Also UnknownGpuError, InvalidFieldError, OutOfRangeError, NoCapacityError,
         NotPermittedError.
         """
@@ -192,7 +192,7 @@ class Control:
         return int(self._do(Command.TENANT_SET, _given(request))["generation"])
 
     def delete_tenant(self, gpu: str, tenant: str) -> None:
-        """Forget a tenant. BusyError while slices name it; UnknownGpuError, NotFoundError, NotPermittedError."""
+        """Remove a tenant. BusyError while slices name it; UnknownGpuError, NotFoundError, NotPermittedError."""
         self._do(Command.TENANT_DEL, {TenantAttribute.GPU: gpu, TenantAttribute.TENANT: tenant})
 
     def set_slice(
@@ -205,11 +205,11 @@ class Control:
         cap_period_us: int | None = None,
         burst_us: int | None = None,
     ) -> None:
-        """Give a slice to a tenant ("" takes it away) and set its weight and cap inside the tenant's group.
+        """Assign a slice to a tenant ("" to none), and set its weight and cap inside the tenant's group.
 
-        What is None keeps its value. A tenant that is not configured yet leaves the slice inert. BusyError to change
-        the tenant of an open slice; NotFoundError, InvalidFieldError, OutOfRangeError, NoCapacityError,
-        NotPermittedError.
+        An argument that is None keeps its value. With a tenant that is not configured yet, the slice runs nothing.
+        BusyError to change the tenant of an open slice; NotFoundError, InvalidFieldError, OutOfRangeError,
+        NoCapacityError, NotPermittedError.
         """
         request: Options = {
             SliceAttribute.UUID: uuid,
@@ -224,7 +224,7 @@ class Control:
     # ---- requests
 
     def request(self, command: Command, attributes: bytes, *, dump: bool = False) -> list[bytes]:
-        """Send encoded attributes; return those of each answer. For requests that the methods above do not make."""
+        """Send encoded attributes; return the attributes of each answer. For requests without a method above."""
         flags = wire.DUMP if dump else wire.ACK
         return self._exchange(command, flags, attributes)[0]
 
@@ -244,7 +244,7 @@ class Control:
         raise DumpInterruptedError(f"{_operation(command)}: objects came and went during {_DUMP_ATTEMPTS} attempts")
 
     def _exchange(self, command: Command, flags: int, attributes: bytes) -> tuple[list[bytes], bool]:
-        """Return the attributes of each answer, and whether a list was interrupted: any message may say so."""
+        """Return the attributes of each answer, and whether a list was interrupted, which any message may say."""
         with self._lock:
             answers, interrupted, status = self._transact(
                 self._family, flags, command, protocol.FAMILY_VERSION, attributes
@@ -266,7 +266,7 @@ class Control:
                 raise ControlProtocolError("an answer was longer than the receive buffer")
             for message in wire.decode_messages(datagram):
                 if message.sequence != self._sequence:
-                    continue  # of a request that was interrupted by an exception
+                    continue  # answers a request that an exception interrupted
                 interrupted |= bool(message.flags & wire.DUMP_INTERRUPTED)
                 if message.type in (wire.ERROR, wire.DONE):
                     return answers, interrupted, wire.decode_status(message)
@@ -275,7 +275,7 @@ class Control:
                 answers.append(wire.decode_generic(message)[1])
 
     def find_family(self) -> Family:
-        """Return the numbers that the family has since the module was loaded. ControlUnavailableError."""
+        """Return the family's numbers, which each load of the module assigns anew. ControlUnavailableError."""
         name = wire.encode_attribute(FAMILY_NAME, wire.encode_value("string", protocol.FAMILY_NAME))
         with self._lock:
             answers, _, status = self._transact(CONTROL_FAMILY, wire.ACK, GET_FAMILY, 1, name)
@@ -287,7 +287,7 @@ class Control:
 
 
 def _number_of(command: Command, field: str, words: type[IntEnum], word: str | None) -> int | None:
-    """Return what the word is called on the wire; InvalidFieldError for one that is not defined."""
+    """Return the number of an enum's word; InvalidFieldError for an unknown word."""
     if word is None:
         return None
     for member in words:
@@ -300,7 +300,7 @@ def _number_of(command: Command, field: str, words: type[IntEnum], word: str | N
 
 
 def _words(values: dict[str, Any], words: Mapping[str, type[IntEnum]]) -> None:
-    """Replace numbers by the words of their enums; what an older module leaves out stays out."""
+    """Replace numbers by the words of their enums. Members that an older module left out stay out."""
     for name, numbers in words.items():
         if name in values:
             values[name] = numbers(values[name]).name.lower()
@@ -330,7 +330,7 @@ def _encode(command: Command, values: Values) -> bytes:
 
 
 def decode_values(attributes: AttributeSet, data: bytes) -> dict[str, Any]:
-    """Return values by the header's names in lower case; unknown attributes, from a newer module, are left out."""
+    """Return values by the header's names in lower case, without unknown attributes of a newer module."""
     values: dict[str, Any] = {}
     for number, payload in wire.decode_attributes(data):
         kind = attributes.type_of(number)
@@ -345,7 +345,7 @@ def decode_values(attributes: AttributeSet, data: bytes) -> dict[str, Any]:
 
 
 def _refusal(command: Command, status: wire.Status, request: bytes) -> Exception:
-    if status.errno == _ENOENT and not status.reason:  # netlink's own: the family is gone
+    if status.errno == _ENOENT and not status.reason:  # without a reason, netlink itself says that the family is gone
         return ControlUnavailableError("the netlink family is gone: vgpumgr.ko was unloaded")
     attributes = protocol.ATTRIBUTES[command]
     number = status.missing
@@ -354,7 +354,7 @@ def _refusal(command: Command, status: wire.Status, request: bytes) -> Exception
             (n for at, n, _ in wire.locate_attributes(request) if at + wire.BODY_OFFSET == status.offset), None
         )
     reason = status.reason
-    if number is None:  # a list's refusal has words only; ours begin with the attribute
+    if number is None:  # a refused list only has a text, which begins with the attribute's name
         number = next((n for n in attributes.numbers if reason.startswith(f"{attributes.field_of(n)}:")), None)
     if status.limits:
         reason += f" ({status.limits[0]}..{status.limits[1]})"
@@ -395,7 +395,7 @@ def _slice(values: dict[str, Any]) -> Slice:
 
 @contextmanager
 def _complete() -> Iterator[None]:
-    """An answer without what it must have, or with a value that is not defined, is a ControlProtocolError."""
+    """Raise ControlProtocolError for an answer that lacks a member or has an undefined value."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:

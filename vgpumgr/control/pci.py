@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a PCI function is. Standard library only."""
+"""Identifies PCI functions. Standard library only."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ _NUMBER = re.compile(r"0x([0-9a-f]{4})\n?")
 
 
 def ids(directory: Path) -> str:
-    """Return vendor and device, as in ``10de:2330``, of the function with this directory in sysfs; empty if it went."""
+    """Return vendor and device, as in ``10de:2330``, of the function with this sysfs directory; "" if it is gone."""
     vendor, device = _number(directory / "vendor"), _number(directory / "device")
     return f"{vendor}:{device}" if vendor and device else ""
 

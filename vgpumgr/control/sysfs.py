@@ -27,13 +27,13 @@ _CREATE_PAUSE_MAX_S = 0.5
 
 @dataclass(frozen=True)
 class HostPaths:
-    """Where things are on a host; `root` is another directory in tests. Names are checked before they become paths."""
+    """Paths on a host. Tests pass another `root`. Names are checked before they become paths."""
 
     root: Path = Path("/")
 
     @property
     def mdev_bus(self) -> Path:
-        """One entry for each GPU that can be shared."""
+        """Directory with one entry for each GPU that can be shared."""
         return self.root / "sys/class/mdev_bus"
 
     def pci_device(self, address: str) -> Path:
@@ -42,27 +42,27 @@ class HostPaths:
 
     @property
     def pci_probe(self) -> Path:
-        """Writing an address here lets the kernel look for a driver again."""
+        """File that makes the kernel look for a driver again when an address is written to it."""
         return self.root / "sys/bus/pci/drivers_probe"
 
     @property
     def module(self) -> Path:
-        """There while our module is loaded."""
+        """Directory that exists while our module is loaded."""
         return self.root / "sys/module/vgpumgr"
 
     @property
     def listed_gpus(self) -> Path:
-        """The host's configuration: which GPUs our module is given, see `vgpumgr.control.listed`."""
+        """List of the GPUs that our module drives, see `vgpumgr.control.listed`."""
         return self.root / "etc/vgpumgr/gpus"
 
     @property
     def agent_settings(self) -> Path:
-        """The agent's settings, see `vgpumgr.control.executor_settings` for what others read of them."""
+        """The agent's settings. Other programs read a part of them, see `vgpumgr.control.executor_settings`."""
         return self.root / "etc/vgpumgr/agent.toml"
 
     @property
     def probes(self) -> Path:
-        """What was measured of this host's GPUs, see `vgpumgr.probe_results`."""
+        """Measurements of this host's GPUs, see `vgpumgr.probe_results`."""
         return self.root / "var/lib/vgpumgr/probes"
 
     def gpu(self, address: str) -> Path:
@@ -75,17 +75,17 @@ class HostPaths:
 
     @property
     def machine(self) -> tuple[Path, Path]:
-        """What tells this machine from others: the installation's name for it, and the firmware's, for root only."""
+        """Identifiers of this machine: that of the installation, and that of the firmware, which only root can read."""
         return self.root / "etc/machine-id", self.root / "sys/class/dmi/id/product_uuid"
 
     @property
     def brokers(self) -> Path:
-        """Run directories of the brokers of GPUs that are set aside for processes, each below the GPU's address."""
+        """Run directories of the brokers of GPUs that are set aside for processes, each named by the GPU's address."""
         return self.root / "run/vgpumgr-brokers"
 
     @property
     def boot_id(self) -> Path:
-        """A UUID that differs after each boot."""
+        """File with a UUID that differs after each boot."""
         return self.root / "proc/sys/kernel/random/boot_id"
 
     def slice(self, uuid: str) -> Path:
@@ -100,7 +100,7 @@ class HostPaths:
 
 
 def is_pci_address(text: str) -> bool:
-    """Whether this is the address of a PCI function as the kernel writes it."""
+    """Whether this is the address of a PCI function in the kernel's notation."""
     return _PCI_ADDRESS.fullmatch(text) is not None
 
 
@@ -113,7 +113,7 @@ def _checked(what: str, name: str, pattern: re.Pattern[str]) -> str:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write to a file that exists, in one system call, as sysfs wants it. OSError."""
+    """Write to an existing file in one system call, which sysfs requires. OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
@@ -140,16 +140,16 @@ class Sysfs:
         return [name for name in names if _PCI_ADDRESS.fullmatch(name) and self.paths.gpu(name).is_dir()]
 
     def driver(self, address: str) -> str | None:
-        """Return the name of the driver that a PCI function is bound to, None without."""
+        """Return the name of the driver that a PCI function is bound to, None if it has no driver."""
         try:
             return (self.paths.pci_device(address) / "driver").readlink().name
         except FileNotFoundError:
             return None
 
     def bind(self, address: str, driver: str = DRIVER) -> None:
-        """Give a PCI function to a driver, taking it from another; it stays there across a probe of all drivers.
+        """Bind a PCI function to a driver, and unbind it from another one. The binding survives a probe of all drivers.
 
-        UnknownGpuError for an address that is not there, or if the driver does not take it.
+        UnknownGpuError if no function has the address, or if the driver does not accept it.
         """
         operation = f"bind {address} to {driver}"
         device = self._existing_device(operation, address)
@@ -163,13 +163,13 @@ class Sysfs:
             raise refused(operation=operation, errno=errno.ENODEV, reason="the driver did not take it; see dmesg")
 
     def announce(self, address: str) -> None:
-        """Have udev's rules run for a PCI function as if it had just appeared. UnknownGpuError, NotPermittedError."""
+        """Make udev run its rules for a PCI function as if it had just appeared. UnknownGpuError, NotPermittedError."""
         operation = f"announce {address}"
         device = self._existing_device(operation, address)
         self._write(operation, device / "uevent", "add\n", "uevent")
 
     def unbind(self, address: str) -> None:
-        """Take a PCI function from its driver and forget the override. Blocks until every VM has let go."""
+        """Unbind a PCI function from its driver and clear the override. Blocks until every VM has closed its slice."""
         operation = f"unbind {address}"
         device = self._existing_device(operation, address)
         self._write(operation, device / "driver_override", "\n", "driver_override")
@@ -194,7 +194,7 @@ class Sysfs:
     # ---- memory classes
 
     def types(self, address: str) -> list[MdevType]:
-        """Return a GPU's memory classes, by id. UnknownGpuError when it has none."""
+        """Return a GPU's memory classes, by id. UnknownGpuError if it has none."""
         directory = self.paths.mdev_types(address)
         try:
             ids = sorted(entry.name for entry in directory.iterdir())
@@ -221,9 +221,9 @@ class Sysfs:
     def create(self, address: str, type_id: str, uuid: str) -> None:
         """Create a slice of an mdev type (the last part of its id suffices, as in ``mem16m``).
 
-        The kernel keeps the UUID of a slice that was just removed until the last reference to it is gone, so this
-        retries for up to 5 s while it says that the slice exists and sysfs says that it does not.
-        AlreadyExistsError, NoCapacityError, NotFoundError, UnknownGpuError.
+        The kernel keeps the UUID of a removed slice until the last reference to it is gone. Therefore this retries for
+        up to 5 s while the kernel reports that the slice exists and sysfs does not show it. AlreadyExistsError,
+        NoCapacityError, NotFoundError, UnknownGpuError.
         """
         slice_path = self.paths.slice(uuid)
         operation = f"create slice {slice_path.name}"
@@ -250,7 +250,7 @@ class Sysfs:
         raise refused(operation=operation, errno=errno.ENOENT, field="type", reason="the GPU has no such mdev type")
 
     def remove(self, uuid: str) -> None:
-        """Remove a slice. Blocks until the VM that has it open lets go, so call it from a thread you can leave alone.
+        """Remove a slice. Blocks until the VM that has it open closes it, so call this from a thread that may block.
 
         NotFoundError.
         """
@@ -258,7 +258,7 @@ class Sysfs:
         self._write(f"remove slice {path.name}", path / "remove", "1\n", "uuid")
 
     def exists(self, uuid: str) -> bool:
-        """Whether there is a slice of this UUID."""
+        """Whether a slice with this UUID exists."""
         return self.paths.slice(uuid).exists()
 
     def slices(self, address: str) -> list[str]:
@@ -273,7 +273,7 @@ class Sysfs:
         return sorted(found)
 
     def slice_type(self, uuid: str) -> str:
-        """Return the id of the mdev type that a slice was made from. NotFoundError."""
+        """Return the id of a slice's mdev type. NotFoundError."""
         try:
             return (self.paths.slice(uuid) / "mdev_type").readlink().name
         except OSError as error:
@@ -284,7 +284,7 @@ class Sysfs:
         return self._read(f"read {attribute}", self.paths.slice(uuid), attribute)
 
     def write(self, uuid: str, attribute: str, value: str | int) -> None:
-        """Change a slice's attribute. BusyError once a tenant is set and netlink is the writer."""
+        """Change a slice's attribute. BusyError if a tenant is set, because then only netlink may write it."""
         path = self.paths.slice(uuid) / _checked("attribute", attribute, _NAME)
         self._write(f"write {attribute}", path, f"{value}\n", attribute)
 
@@ -293,14 +293,14 @@ class Sysfs:
         self.write(uuid, "permit", 1)
 
     def renew(self, uuid: str) -> None:
-        """Let a permit end in 120 s from now. NotFoundError: it was used, withdrawn, or has ended.
+        """Extend a permit to 120 s from now. NotFoundError if it was used or withdrawn, or has expired.
 
-        InvalidFieldError from a module of before, without the feature ``renewal``.
+        InvalidFieldError from an older module without the feature ``renewal``.
         """
         self.write(uuid, "permit", "renew")
 
     def withdraw(self, uuid: str) -> None:
-        """Take back a permit that was not used."""
+        """Withdraw a permit that was not used."""
         self.write(uuid, "permit", 0)
 
     def permit_s(self, uuid: str) -> int:
@@ -310,11 +310,11 @@ class Sysfs:
     # ---- the host
 
     def boot_id(self) -> str:
-        """Return what tells this boot of the host from all others. OSError."""
+        """Return the id of this boot. OSError."""
         return self.paths.boot_id.read_text().strip()
 
     def machine(self) -> str:
-        """Return what tells this machine from one that its disk is copied to; empty if nothing does. For root only."""
+        """Return an id that differs on a machine with a copy of this disk; "" if there is none. For root only."""
         names = []
         for path in self.paths.machine:
             with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Netlink messages as bytes: headers, attributes and extended ACKs.
 
-Formats: include/uapi/linux/netlink.h and genetlink.h of the kernel; everything is in the machine's byte order and
-padded to 4 bytes.
+Formats: include/uapi/linux/netlink.h and genetlink.h of the kernel. All data is in the machine's byte order and padded
+to 4 bytes.
 """
 
 import struct
@@ -28,7 +28,7 @@ OVERRUN = 4
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _GENERIC = struct.Struct("=BBH")  # command, version, reserved
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
-_NUMBER_MASK = 0x3FFF  # of an attribute's type; above it: nested, byte order
+_NUMBER_MASK = 0x3FFF  # masks an attribute's type; the bits above mean nested and byte order
 
 BODY_OFFSET = _HEADER.size + _GENERIC.size
 
@@ -49,8 +49,8 @@ class Message:
 class Status:
     """How a request ended. `errno`: 0 or positive.
 
-    `reason`: the kernel's words. `offset`: of the attribute at fault, from the start of the request. `missing`: number
-    of an attribute that should have been there. `limits`: least and greatest value, for one that was out of range.
+    `reason`: the kernel's text. `offset`: position of the attribute at fault in the request. `missing`: number of an
+    attribute that the request lacks. `limits`: least and greatest value, if a value was out of range.
     """
 
     errno: int
@@ -71,7 +71,7 @@ def encode_attribute(number: int, payload: bytes) -> bytes:
 
 
 def encode_value(kind: str, value: int | str) -> bytes:
-    """Return a payload of type `kind` (a word of YNL). ValueError if `value` does not fit in."""
+    """Return a payload of type `kind` (a word of YNL). ValueError if `value` does not fit."""
     if kind == "string":
         text = str(value).encode()
         if b"\0" in text:
@@ -84,7 +84,7 @@ def encode_value(kind: str, value: int | str) -> bytes:
 
 
 def decode_value(kind: str, payload: bytes) -> int | str | bool | bytes:
-    """Return the value of a payload of type `kind`; bytes for what has none."""
+    """Return the value of a payload of type `kind`; the bytes themselves for other types."""
     if kind == "string":
         return payload.rstrip(b"\0").decode(errors="replace")
     if kind == "flag":
@@ -145,7 +145,7 @@ def decode_generic(message: Message) -> tuple[int, bytes]:
 
 
 def decode_status(message: Message) -> Status:
-    """Return what an ERROR or DONE message says."""
+    """Return the status in an ERROR or DONE message."""
     if len(message.body) < 4:
         if message.type == DONE:
             return Status(errno=0)
@@ -154,7 +154,7 @@ def decode_status(message: Message) -> Status:
     if not message.flags & ACK_TLVS:
         return Status(errno=-number)
     at = 4
-    if message.type == ERROR:  # the request follows: its header, or all of it
+    if message.type == ERROR:  # the request follows, either its header or all of it
         if len(message.body) < 4 + _HEADER.size:
             raise ControlProtocolError("an error without the request it answers")
         length: int = struct.unpack_from("=I", message.body, 4)[0]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who had the engine, recomputed from the scheduler's tracepoints alone, as a check of the kernel's own counters.
+"""Engine use, recomputed from the scheduler's tracepoints alone, as a check of the kernel's own counters.
 
-`trace` reads the tracepoints of a while; `account` adds them up and compares. Needs root and the tracing file system.
+`trace` records the tracepoints for a while; `account` adds the runs up and compares. Needs root and the tracing file
+system.
 """

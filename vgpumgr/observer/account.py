@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds up recorded runs and compares the sums with the kernel's counters, to the nanosecond.
 
-Each recorded end of a run carries the two counters of its group. From one end to the next the number of runs must
-have grown by one and the run time by the length of that run and of what was charged outside of runs between: holds, and
-parts of time in which the engine was parked. What the kernel counted and did not tell, and a run that was not recorded,
-both show.
+Each recorded end of a run carries the two counters of its group. From one end to the next, the number of runs must grow
+by one. The run time must grow by the length of that run, plus the time charged between runs: holds, and parts of time
+in which the engine was parked. This detects time that the kernel counted but did not trace, and runs that were not
+recorded.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ from vgpumgr.observer.trace import EndedRun, Happened, Hold, Parked
 
 @dataclass(kw_only=True)
 class Account:
-    """What one tenant's group got on one GPU in the window; the run that opens the window is not in it.
+    """The engine time of one tenant's group on one GPU in the window, without the run that opens the window.
 
-    `counted_runs`, `counted_ns`: by how much the kernel's counters grew in it. `faults`: where they disagree.
+    `counted_runs`, `counted_ns`: growth of the kernel's counters in the window. `faults`: where they disagree.
     """
 
     gpu: str
@@ -34,12 +34,12 @@ class Account:
 
     @property
     def total_ns(self) -> int:
-        """Engine time charged: runs, holds, and parts of parked time."""
+        """The charged engine time: runs, holds, and parts of parked time."""
         return self.run_ns + self.hold_ns + self.parked_ns
 
     @property
     def agrees(self) -> bool:
-        """Whether recorded runs and the kernel's counters tell the same."""
+        """Whether recorded runs and the kernel's counters agree."""
         return not self.faults and (self.runs, self.total_ns) == (self.counted_runs, self.counted_ns)
 
 
@@ -108,7 +108,7 @@ def _add(group: _Known, ended: EndedRun) -> None:
 
 
 def shares(found: Iterable[Account]) -> dict[tuple[str, str], float]:
-    """Return the part of its GPU's used time that each group had, by GPU and tenant."""
+    """Return each group's part of its GPU's used time, by GPU and tenant."""
     groups = list(found)
     used: dict[str, int] = {}
     for account in groups:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tracepoints `vgpu:*` of a while, recorded in a trace instance of our own.
+"""Records the tracepoints `vgpu:*` for a while, in a trace instance of its own.
 
 Their text is no stable interface: this module and kmod/trace.h belong to the same version, and a test compares them.
 """
@@ -27,9 +27,9 @@ _LOST = re.compile(r"\[LOST (\d+) EVENTS\]")
 
 @dataclass(frozen=True, kw_only=True)
 class EndedRun:
-    """One run of a tenant's group. `slice`: the last one that ran. Times in ns of the monotonic clock.
+    """One run of a tenant's group. `slice`: the slice that ran last. Times are ns of the monotonic clock.
 
-    `run`, `run_ns`: the kernel's counters of the group, this run included. `reason`: why it ended.
+    `run`, `run_ns`: the kernel's counters of the group, including this run. `reason`: why the run ended.
     """
 
     gpu: str
@@ -45,7 +45,7 @@ class EndedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Hold:
-    """Time that an idle engine was kept for a tenant's next item, at its cost and outside of its runs."""
+    """Time in which the engine idled for a tenant's next item, charged to the tenant but outside of its runs."""
 
     gpu: str
     tenant: str
@@ -55,9 +55,9 @@ class Hold:
 
 @dataclass(frozen=True, kw_only=True)
 class Parked:
-    """A tenant's part of time in which no slice had work, under a policy that gives no turn away.
+    """A tenant's part of time in which no slice had work, under a policy that gives no turn to other tenants.
 
-    `run_ns`: the kernel's counter of the group, this included.
+    `run_ns`: the kernel's counter of the group, including this time.
     """
 
     gpu: str
@@ -71,14 +71,14 @@ Happened = EndedRun | Hold | Parked
 
 @dataclass
 class Recording:
-    """What was recorded, in order. `lost`: events that the kernel knows it could not record. Filled at the end."""
+    """All records in order. `lost`: events that the kernel could not record. Filled when the recording ends."""
 
     happened: tuple[Happened, ...] = ()
     lost: int = 0
 
 
 def parse(text: str) -> Recording:
-    """Return what the file `trace` says. Lines of others and of runs that begin are left out."""
+    """Parse the file `trace`. Lines of other events, and of runs that begin, are skipped."""
     happened: list[Happened] = []
     lost = 0
     for line in text.splitlines():
@@ -123,7 +123,7 @@ def parse(text: str) -> Recording:
 def recorded(*, tracing: Path = TRACING, buffer_kib: int = _BUFFER_KIB) -> Iterator[Recording]:
     """Record while the body runs. `buffer_kib`: per CPU; a run takes about 200 bytes.
 
-    ControlUnavailableError where the tracing file system or our tracepoints are not to be had.
+    ControlUnavailableError if the tracing file system or our tracepoints are missing.
     """
     instance = tracing / "instances" / f"vgpumgr-{os.getpid()}"
     recording = Recording()
@@ -138,7 +138,7 @@ def recorded(*, tracing: Path = TRACING, buffer_kib: int = _BUFFER_KIB) -> Itera
         if not enable.exists():
             raise ControlUnavailableError("the kernel has no tracepoints vgpu:*; vgpumgr.ko is not loaded")
         (instance / "buffer_size_kb").write_text(str(buffer_kib))
-        (instance / "trace_clock").write_text("mono")  # the same on all CPUs
+        (instance / "trace_clock").write_text("mono")  # this clock is the same on all CPUs
         enable.write_text("1")
         try:
             yield recording
@@ -152,7 +152,7 @@ def recorded(*, tracing: Path = TRACING, buffer_kib: int = _BUFFER_KIB) -> Itera
 
 
 def _overruns(instance: Path) -> int:
-    """How many events the kernel overwrote or had no place for, on all CPUs."""
+    """Return the number of events that the kernel overwrote or dropped, on all CPUs."""
     lost = 0
     for stats in instance.glob("per_cpu/cpu*/stats"):
         for line in stats.read_text().splitlines():

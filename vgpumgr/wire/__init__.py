@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What travels between control plane, API, host agent and CLI, as pydantic models.
 
-`common` the words all share, `resources` what tenants and operators see, `fleet` what hosts and API tell each other,
-`problem` how a refusal looks. Unknown members of a request are refused, those of an answer ignored, so that a newer
-API serves an older client.
+`common` has the shared types, `resources` the objects that tenants and operators see, `fleet` the messages between
+hosts and API, and `problem` the form of a refusal. Unknown members of a request are refused. Unknown members of an
+answer are ignored, so a newer API can serve an older client.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit: who did what, as admins read it."""
+"""The audit: who did what. Admins read it."""
 
 from typing import Any
 from uuid import UUID

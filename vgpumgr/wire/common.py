@@ -23,7 +23,7 @@ ExternalId = Annotated[
     Field(
         min_length=1,
         max_length=255,
-        # Characters that nobody sees would make two ids look alike, and those that turn text around would hide one.
+        # Invisible characters would make two ids look alike, and bidirectional controls would disguise one.
         pattern=r"^[^\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*$",
         description="what another system calls a tenant: printable characters",
     ),
@@ -51,7 +51,7 @@ FairRatio = Annotated[
     int,
     Field(
         ge=PERMILLE,
-        le=ranges.WEIGHT_MAX,  # if all of it is one tenant's, its group weighs as much
+        le=ranges.WEIGHT_MAX,  # if one tenant has the whole GPU, this is the weight of its group
         description="how often a GPU's time is promised to fair slices, in permille; 1000: just once",
     ),
 ]
@@ -71,14 +71,14 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def _dated(said: object) -> object:
-    """pydantic takes a number for seconds, or if it is large for milliseconds, since 1970."""
+    """Refuse a number in a string: pydantic takes it for seconds since 1970, or for milliseconds if it is large."""
     if isinstance(said, str) and not _DATE.match(said):
         raise ValueError("not an instant as in 2026-11-21T12:00:00Z")
     return said
 
 
 def _in_utc(instant: datetime) -> datetime:
-    """As every clock's time can be told in UTC, with a day to spare for those who count from it."""
+    """Return an instant in UTC. The limits leave a day to spare for time zones and arithmetic."""
     if not 1 < instant.year < MAXYEAR:
         raise ValueError("not between the years 2 and 9998")
     return instant.astimezone(UTC)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What events can be about: the first part of an event's `kind`, as in ``slice.claimed``."""
+"""The subjects of events: the first part of an event's `kind`, as in ``slice.claimed``."""
 
 from typing import Annotated
 
@@ -23,7 +23,7 @@ About = Annotated[
     AfterValidator(_known),
     Field(
         description=f"only events about these, with commas between them: {', '.join(ABOUT)}",
-        # For documents; what is wrong is better said in words.
+        # For the documentation; the validator reports a violation in words.
         json_schema_extra={"pattern": rf"^({'|'.join(ABOUT)})(,({'|'.join(ABOUT)})){{0,{len(ABOUT) - 1}}}$"},
     ),
 ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API and a host's agent tell each other: enrolment, desired state, reports."""
+"""Messages between the API and a host's agent: enrolment, desired state, reports."""
 
 from typing import Annotated
 from uuid import UUID

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the API refuses: RFC 9457 problem details whose `code` is frozen.
+"""The form of the API's refusals: RFC 9457 problem details with a frozen `code`.
 
-A code is never renamed and never changes its HTTP status; new ones may come.
+A code is never renamed and never changes its HTTP status; new codes may be added.
 """
 
 from enum import StrEnum

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels as a list's filter writes them: ``zone=a,rack=7`` for what has both."""
+"""Label selectors of lists: ``zone=a,rack=7`` selects objects with both labels."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ _LABEL = f"{LABEL_KEY}={LABEL_VALUE}"
 
 
 def parse_selector(text: str) -> dict[str, str]:
-    """Return the labels of a text that is a Selector. ValueError if a key is there twice."""
+    """Return the labels of a Selector. ValueError if a key occurs twice."""
     labels: dict[str, str] = {}
     for each in text.split(","):
         key, _, value = each.partition("=")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The usage ledger: what hosts count, what it is booked as, and what may be read of it.
+"""The usage ledger: what hosts count, how it is booked, and what may be read of it.
 
-Every quantity is a whole number. An hour is a whole hour of UTC; where it is a number, hours since 1970 began.
-docs/usage.md says what each means.
+Every quantity is a whole number. An hour is a whole hour of UTC; as a number, it is the hours since the beginning of
+1970. docs/usage.md explains each quantity.
 """
 
 from enum import StrEnum

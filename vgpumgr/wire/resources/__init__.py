@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects as people and control planes see them, by kind."""
+"""Objects that people and control planes see, by kind."""
 
 from vgpumgr.wire.resources.events import Event, EventPage
 from vgpumgr.wire.resources.gpus import Gpu, GpuPatch, MemoryClass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened."""
+"""Events."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capacity that is held for claims to come."""
+"""Capacity that is reserved for later claims."""
 
 from typing import Annotated
 from uuid import UUID

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims, what is asked of their placement, and what became of them."""
+"""Claims, their placement, and the slices that result from them."""
 
 from enum import StrEnum
 from typing import Annotated
