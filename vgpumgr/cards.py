@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which card is which. A card is known by what it says of itself; where it is plugged in is an attribute.
+"""Identity of cards. A card is identified by its own identifiers; the slot it is plugged into is only an attribute.
 
-A UUID, which NVIDIA's driver tells, comes before the serial number of the PCI function. A card that has neither is
-known by its PCI address, as long as a function of the same vendor and device is there. That is weak: if two such cards
-of one kind change places, nobody can tell. Pure.
+NVIDIA's driver reports a UUID, which takes precedence over the serial number of the PCI function. A card with neither
+is identified by its PCI address, as long as that address has a function of the same vendor and device. An address is
+weak: if two such cards of the same model change places, the exchange goes unnoticed. Pure.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _NOWHERE = "ffffffff"
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What a card says of itself; empty where nobody knows. `pci_ids`: vendor and device, as in ``10de:2330``."""
+    """The identifiers of a card; an unknown one is empty. `pci_ids`: vendor and device, as in ``10de:2330``."""
 
     uuid: str = ""
     serial: str = ""
@@ -30,13 +30,13 @@ class Card:
 
     @property
     def identified_by(self) -> IdentifiedBy:
-        """The strongest that is known."""
+        """The strongest identifier that is known."""
         if self.uuid:
             return IdentifiedBy.UUID
         return IdentifiedBy.SERIAL if self.serial else IdentifiedBy.ADDRESS
 
     def is_same(self, other: "Card") -> bool | None:
-        """Whether these are one card, None if nothing but an address can tell."""
+        """Whether `other` is the same card, None if only an address could decide."""
         if self.uuid and other.uuid:
             return self.uuid == other.uuid
         if self.serial and other.serial:
@@ -46,7 +46,7 @@ class Card:
         return None
 
     def learned(self, other: "Card") -> "Card":
-        """Return this card with what `other`, which is the same one, says as well."""
+        """Return this card with the identifiers of `other` added. `other` must be the same card."""
         return Card(
             uuid=other.uuid or self.uuid, serial=other.serial or self.serial, pci_ids=other.pci_ids or self.pci_ids
         )
@@ -54,7 +54,7 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """A card as it was last seen. `present`: it was there."""
+    """A card at its last sighting. `present`: it was plugged in."""
 
     card: Card
     address: str
@@ -62,9 +62,9 @@ class Known:
 
 
 def nowhere(key: str, taken: Container[str] = ()) -> str:
-    """Return an address that no card has, for one that is absent while another is where it was. Not one of `taken`.
+    """Return an address that no card has and that is not in `taken`, for an absent card whose slot holds another card.
 
-    Equal for equal arguments. No machine has a PCI domain of that number.
+    The result is the same for the same arguments. Real machines have no PCI domain of that number.
     """
     addresses = (_nowhere(f"{key}{attempt or ''}") for attempt in count())
     return next(address for address in addresses if address not in taken)
@@ -76,12 +76,12 @@ def _nowhere(key: str) -> str:
 
 
 def is_nowhere(address: str) -> bool:
-    """Whether no card has this address."""
+    """Whether this is an address that no card has."""
     return address.startswith(_NOWHERE)
 
 
 def distinct(found: Mapping[str, Card]) -> dict[str, Card]:
-    """Return cards by address without what several of them say: it identifies none."""
+    """Return the cards, by address, without identifiers that several cards share: those identify no card."""
     uuids = Counter(card.uuid for card in found.values())
     serials = Counter(card.serial for card in found.values())
     return {
@@ -95,9 +95,9 @@ def distinct(found: Mapping[str, Card]) -> dict[str, Card]:
 
 
 def located(known: Mapping[Key, Known], found: Mapping[str, Card]) -> dict[Key, str]:
-    """Return where known cards are now, by what they say of themselves, else by the address; absent ones are left out.
+    """Return the present addresses of known cards, found by identifier and else by address. Absent cards are left out.
 
-    `found`: `distinct` cards by address. Where two absent cards had the same address, that tells neither.
+    `found`: `distinct` cards by address. An address that two absent cards had in common identifies neither.
     """
     places: dict[Key, str] = {}
     uuids = {card.uuid: address for address, card in found.items() if card.uuid}

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every group is entitled to: fluid water-filling, in exact arithmetic.
+"""The share that every group is entitled to: fluid water-filling, in exact arithmetic.
 
-This is the one definition of entitlement in the project; every "share error" is measured against
-it. An ideal engine that could be divided without limit would serve all backlogged groups at once,
-in proportion to their weights, except that nobody gets more than its cap; what a capped group
-leaves goes to the others, again by weight. (Generalized processor sharing: Parekh and Gallager,
-1993; filling up to caps: max-min fairness, Bertsekas and Gallager, Data Networks, section 6.5.2.)
+This is the one definition of entitlement in the project; every "share error" is measured against it. An ideal engine,
+divisible without limit, would serve all backlogged groups at once, in proportion to their weights. No group gets more
+than its cap, and the time that a capped group leaves goes to the others, again by weight. (Generalized processor
+sharing: Parekh and Gallager, 1993; filling up to caps: max-min fairness, Bertsekas and Gallager, Data Networks, section
+6.5.2.)
 
 Standard library only. Pure.
 """
@@ -30,10 +30,10 @@ class Backlogged:
 
 
 def entitled(groups: Mapping[Key, Backlogged], window: Time) -> dict[Key, Fraction]:
-    """Engine time due to each of the backlogged groups in `window`, in the unit of `window`.
+    """Return the engine time due to each backlogged group in `window`, in the unit of `window`.
 
-    `window` is the time there is to give away: leave out what switching and holding cost. The
-    results add up to `window` unless every group is at its cap.
+    `window` is the time that can be divided: subtract the cost of switches and holds first. The results add up to
+    `window` unless every group is at its cap.
     """
     due: dict[Key, Fraction] = {}
     left = Fraction(window)
@@ -58,7 +58,7 @@ def entitled(groups: Mapping[Key, Backlogged], window: Time) -> dict[Key, Fracti
 def entitled_over(
     stretches: Iterable[tuple[Mapping[Key, Backlogged], Time]],
 ) -> dict[Key, Fraction]:
-    """The same over stretches of time, each with its own backlogged groups."""
+    """Return the sum of `entitled` over stretches of time, each with its own backlogged groups."""
     total: dict[Key, Fraction] = {}
     for groups, window in stretches:
         for key, due in entitled(groups, window).items():

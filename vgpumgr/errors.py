@@ -1,37 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything vgpumgr raises on purpose, and the frozen codes that other programs match.
+"""All exceptions that vgpumgr raises on purpose, and the frozen codes that other programs match.
 
-Codes are never changed or given another meaning; a code that nothing raises is not here.
+A code never changes and never gets another meaning. A code that is never raised is not listed.
 
     VgpumgrError
-    ├── ControlUnavailableError     control.unavailable     the kernel module or mdev support is not there
-    ├── ControlProtocolError        control.protocol        the kernel's answer makes no sense to us
+    ├── ControlUnavailableError     control.unavailable     the kernel module or mdev support is missing
+    ├── ControlProtocolError        control.protocol        the kernel's answer is not valid
     ├── DumpInterruptedError        control.interrupted     objects came and went during every attempt to list them
-    ├── ApiError                    api.refused             the API said no; an instance carries the API's own code
+    ├── ApiError                    api.refused             the API refused; an instance carries the API's own code
     ├── ApiUnreachableError         api.unreachable         no connection, no TLS, or no answer in time
-    ├── ApiAnswerError              api.answer              what answers there is not our API, or another version of it
-    ├── ArgumentError               argument.invalid        a value that was given cannot be meant
+    ├── ApiAnswerError              api.answer              the answer is not from our API, or from another version
+    ├── ArgumentError               argument.invalid        a value or a combination of values is not valid
     ├── SettingsError               settings.invalid        a configuration or token file is unusable
     ├── MissingError                object.missing          a list has no such object, or several
     ├── ClaimMismatchError          claim.mismatch          the claim is for another VM, or is being given back
     ├── DomainUnknownError          domain.unknown          libvirt has no such domain
-    ├── LibvirtFailedError          libvirt.failed          libvirt is missing, does not answer, or said no
-    ├── AgentUnreachableError       agent.unreachable       the host agent's socket is not there or silent
-    ├── AgentRefusedError           agent.refused           the host agent said no; an instance carries its code
-    ├── WaitEndedError              wait.ended              what was waited for did not happen in time
+    ├── LibvirtFailedError          libvirt.failed          libvirt is missing, does not answer, or refused
+    ├── AgentUnreachableError       agent.unreachable       the host agent's socket is missing or silent
+    ├── AgentRefusedError           agent.refused           the host agent refused; an instance carries its code
+    ├── WaitEndedError              wait.ended              the awaited event did not happen in time
     ├── OperationFailedError        operation.failed        an operation failed or was cancelled
-    ├── OutputError                 output.failed           what was asked for could not be written
+    ├── OutputError                 output.failed           the result could not be written
     ├── ScenarioError               scenario.invalid        a simulator's scenario, trace or setting is wrong
-    ├── SimulatorMissingError       simulator.missing       the simulator or what it needs is not installed
+    ├── SimulatorMissingError       simulator.missing       the simulator or a part of it is not installed
     ├── ProbeRefusedError           probe.refused           a GPU cannot be measured; an instance carries its code
-    ├── ProgramMissingError         program.missing         a program that was to be started is nowhere
-    ├── ProgramUnusableError        program.unusable        a program that was to be started cannot be executed
+    ├── ProgramMissingError         program.missing         a program to start does not exist
+    ├── ProgramUnusableError        program.unusable        a program to start cannot be executed
     ├── BrokerMissingError          broker.missing          the broker's programs are not built or not installed
     ├── BrokerUnreachableError      broker.unreachable      no broker has this run directory, or it is silent
-    ├── BrokerAnswerError           broker.answer           what answers there is no broker
-    ├── BrokerRefusedError          broker.refused          a broker said no; an instance carries its code
-    ├── ContainerRefusedError       container.refused       a container could get around the fence, or is not understood
-    └── RefusedError                control.refused         the kernel said no; the base of all that follow
+    ├── BrokerAnswerError           broker.answer           the answer is not from a broker
+    ├── BrokerRefusedError          broker.refused          a broker refused; an instance carries its code
+    ├── ContainerRefusedError       container.refused       a container could bypass the fence, or is not understood
+    └── RefusedError                control.refused         the kernel refused; the base of all below
         ├── UnknownGpuError         gpu.unknown             ENODEV
         ├── NotFoundError           object.unknown          ENOENT
         ├── InvalidFieldError       field.invalid           EINVAL
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class VgpumgrError(Exception):
-    """Base of all. `code` is the frozen name of what happened."""
+    """The base class. `code` is the frozen name of the error."""
 
     code: str
 
@@ -64,13 +64,13 @@ class ControlUnavailableError(VgpumgrError):
 
 
 class ControlProtocolError(VgpumgrError):
-    """An answer was truncated, malformed or not the one that was asked for."""
+    """An answer was truncated, malformed, or did not belong to the request."""
 
     code = "control.protocol"
 
 
 class DumpInterruptedError(VgpumgrError):
-    """A list could not be read in one consistent piece; try again later."""
+    """A list could not be read consistently, because its objects kept changing; try again later."""
 
     code = "control.interrupted"
 
@@ -78,8 +78,8 @@ class DumpInterruptedError(VgpumgrError):
 class ApiError(VgpumgrError):
     """The API refused a request and stored nothing. `code` is the problem's own, see wire.problem.Code.
 
-    `retry_after_s`: when to ask again at the earliest; 0: it did not say. `repeated`: the answer to an earlier attempt
-    was lost, which may have been carried out.
+    `retry_after_s`: the earliest time to try again, 0 if the API gave none. `repeated`: the answer to an earlier
+    attempt was lost, and that attempt may have been carried out.
     """
 
     code = "api.refused"
@@ -103,18 +103,18 @@ class ApiError(VgpumgrError):
 
     @property
     def reasons(self) -> "list[Reason]":
-        """The causes, when there are several."""
+        """The single reasons, if the API gave several."""
         return self.problem.reasons
 
 
 class ApiUnreachableError(VgpumgrError):
-    """Nobody answers at the API's URL. Whether a request that changes something was carried out is then unknown."""
+    """The API's URL does not answer. A request that changes something may or may not have been carried out."""
 
     code = "api.unreachable"
 
 
 class ApiAnswerError(VgpumgrError):
-    """The answer is not one of ours: another service, a proxy's page, or an API too old or too new."""
+    """The answer is not from a matching API: another service, a proxy's page, or an API too old or too new."""
 
     code = "api.answer"
 
@@ -132,7 +132,7 @@ class SettingsError(VgpumgrError):
 
 
 class MissingError(VgpumgrError):
-    """Nothing, or more than one thing, goes by this name."""
+    """No object has this name, or several do."""
 
     code = "object.missing"
 
@@ -150,19 +150,19 @@ class DomainUnknownError(VgpumgrError):
 
 
 class LibvirtFailedError(VgpumgrError):
-    """libvirt's own words, or why it could not be asked."""
+    """libvirt failed, or could not be reached. The text is libvirt's own where there is one."""
 
     code = "libvirt.failed"
 
 
 class AgentUnreachableError(VgpumgrError):
-    """This host's agent could not be asked."""
+    """This host's agent could not be reached."""
 
     code = "agent.unreachable"
 
 
 class AgentRefusedError(VgpumgrError):
-    """This host's agent refused; `code` is the one that it gave."""
+    """This host's agent refused; `code` is the agent's code."""
 
     code = "agent.refused"
 
@@ -172,7 +172,7 @@ class AgentRefusedError(VgpumgrError):
 
 
 class WaitEndedError(VgpumgrError):
-    """Time is up; what was begun goes on."""
+    """The time for waiting is over. The operation itself goes on."""
 
     code = "wait.ended"
 
@@ -184,15 +184,15 @@ class OperationFailedError(VgpumgrError):
 
 
 class OutputError(VgpumgrError):
-    """Standard output or a file took not all of it."""
+    """Standard output or a file could not be written completely."""
 
     code = "output.failed"
 
 
 class ScenarioError(VgpumgrError):
-    """Nothing was simulated. Its text names file and line, the field, the value and what was expected.
+    """Nothing was simulated. The text names file and line, the field, the value and what was expected.
 
-    `problems`: all that was found, a line each; the text is the first of them.
+    `problems`: every problem found, one line each; the text is the first of them.
     """
 
     code = "scenario.invalid"
@@ -203,13 +203,13 @@ class ScenarioError(VgpumgrError):
 
 
 class SimulatorMissingError(VgpumgrError):
-    """The `sim` extra or the compiled extension is not there."""
+    """The `sim` extra or the compiled extension is missing."""
 
     code = "simulator.missing"
 
 
 class ProbeRefusedError(VgpumgrError):
-    """A GPU was not measured, or not to the end; `code` is one of vgpumgr.gpu.refusals."""
+    """A GPU was not measured, or not completely; `code` is one of vgpumgr.gpu.refusals."""
 
     code = "probe.refused"
 
@@ -219,37 +219,40 @@ class ProbeRefusedError(VgpumgrError):
 
 
 class ProgramMissingError(VgpumgrError):
-    """No file has this name, or an interpreter that the file names is not there."""
+    """No file has this name, or the interpreter that the file names is missing."""
 
     code = "program.missing"
 
 
 class ProgramUnusableError(VgpumgrError):
-    """The file is there and is no program, or not one that this user may execute."""
+    """The file exists, but is no program, or not one that this user may execute."""
 
     code = "program.unusable"
 
 
 class BrokerMissingError(VgpumgrError):
-    """The programs that `make compute` builds are nowhere."""
+    """The programs that `make compute` builds are missing."""
 
     code = "broker.missing"
 
 
 class BrokerUnreachableError(VgpumgrError):
-    """Nobody listens on the broker's socket."""
+    """No broker listens on the socket."""
 
     code = "broker.unreachable"
 
 
 class BrokerAnswerError(VgpumgrError):
-    """An answer on the broker's socket makes no sense to us."""
+    """An answer on the broker's socket is not valid."""
 
     code = "broker.answer"
 
 
 class BrokerRefusedError(VgpumgrError):
-    """A broker refused or would refuse, and changed nothing; `code` is its own. `field`: at fault, "" if it is none."""
+    """A broker refused a request, or would refuse it. Nothing was changed.
+
+    `code`: the broker's own. `field`: the field at fault, "" if there is none.
+    """
 
     code = "broker.refused"
 
@@ -260,7 +263,7 @@ class BrokerRefusedError(VgpumgrError):
 
 
 class ContainerRefusedError(VgpumgrError):
-    """`vgpumgr-oci` starts nothing: a process of the container might run without the fence."""
+    """`vgpumgr-oci` starts nothing, because a process of the container might run without the fence."""
 
     code = "container.refused"
 
@@ -268,8 +271,8 @@ class ContainerRefusedError(VgpumgrError):
 class RefusedError(VgpumgrError):
     """The kernel refused a request and changed nothing.
 
-    `operation`: what was asked for, as in ``tenant-set`` or ``write weight``. `errno`: why, as a number.
-    `field`: the attribute at fault, "" if it is none of them. `reason`: the kernel's own words.
+    `operation`: the request, as in ``tenant-set`` or ``write weight``. `errno`: the error number. `field`: the
+    attribute at fault, "" if there is none. `reason`: the kernel's own text.
     """
 
     code = "control.refused"
@@ -312,7 +315,7 @@ class OutOfRangeError(RefusedError):
 
 
 class BusyError(RefusedError):
-    """In use; or, for an attribute of a slice, a tenant is set and netlink is the writer."""
+    """The object is in use; or a slice's attribute was written, but its tenant is set and only netlink may write it."""
 
     code = "object.busy"
 
@@ -324,19 +327,19 @@ class AlreadyExistsError(RefusedError):
 
 
 class StaleGenerationError(RefusedError):
-    """The tenant was changed by somebody else since it was read."""
+    """The tenant was changed by another writer since it was read."""
 
     code = "generation.stale"
 
 
 class NoCapacityError(RefusedError):
-    """The GPU's device memory does not suffice."""
+    """The GPU does not have enough device memory."""
 
     code = "capacity.none"
 
 
 class NotPermittedError(RefusedError):
-    """The caller lacks CAP_NET_ADMIN, or root."""
+    """The caller is not root, or lacks CAP_NET_ADMIN."""
 
     code = "permission.denied"
 
@@ -356,6 +359,6 @@ _BY_ERRNO: dict[int, type[RefusedError]] = {
 
 
 def refused(*, operation: str, errno: int, field: str = "", reason: str = "") -> RefusedError:
-    """Return the exception that stands for `errno`, a positive number."""
+    """Return the exception for `errno`, a positive number."""
     kind = _BY_ERRNO.get(errno, RefusedError)
     return kind(operation=operation, errno=errno, field=field, reason=reason)

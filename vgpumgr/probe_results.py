@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `host probe-gpu` found, kept on the host: one file for each GPU, named by its UUID, which the agent reads.
+"""Results of `host probe-gpu`, kept on the host: one file for each GPU, named by its UUID, which the agent reads.
 
-Root writes them and everybody may read them. A result counts until the GPU is probed again.
+Root writes the files, and every user may read them. A result is valid until the GPU is probed again.
 """
 
 import json
@@ -19,9 +19,9 @@ _COST_US_MAX = 1_000_000
 
 
 def store(directory: Path, documents: Iterable[Mapping[str, Any]]) -> list[Path]:
-    """Keep the documents of GPUs that were measured; return their files. OSError.
+    """Store the documents of the measured GPUs; return their files. OSError.
 
-    The directory is made if the one above it, which the agent's installation has, is there.
+    The directory is created if its parent exists, which the agent's installation creates.
     """
     measured = [found for found in documents if found["refused"] is None and _UUID.fullmatch(found["gpu"]["uuid"])]
     if measured:
@@ -40,7 +40,7 @@ def store(directory: Path, documents: Iterable[Mapping[str, Any]]) -> list[Path]
 
 
 def switch_cost_us(directory: Path, uuid: str) -> int:
-    """Return what a switch of this GPU costs, rounded up; 0 if nobody measured it, or it cannot be told from none."""
+    """Return the cost of a switch on this GPU, rounded up; 0 if unmeasured, or not distinguishable from 0."""
     if not _UUID.fullmatch(uuid):
         return 0
     try:
@@ -51,5 +51,5 @@ def switch_cost_us(directory: Path, uuid: str) -> int:
             return 0
         mean_us: float = cost["mean"]
         return min(math.ceil(mean_us), _COST_US_MAX)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):  # none, or none of ours
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):  # no result, or not one of ours
         return 0

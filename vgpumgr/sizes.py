@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes as people write and read them. They are binary: 1K is 1024 bytes."""
+"""Text forms of sizes. They are binary: 1K is 1024 bytes."""
 
 import re
 
@@ -11,7 +11,7 @@ _UNITS = "KMGTP"
 
 
 def parse_size(text: str) -> int:
-    """Return bytes: ``65536``, ``64K``, ``64M``, ``1GiB``. ArgumentError, also for the ambiguous ``64MB``."""
+    """Return bytes from ``65536``, ``64K``, ``64M`` or ``1GiB``. ArgumentError, also for the ambiguous ``64MB``."""
     if match := _SIZE.fullmatch(text):
         exponent = 1 + _UNITS.index(match[2].upper()) if match[2] else 0
         return int(match[1]) << (10 * exponent)
@@ -22,7 +22,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size_bytes: int) -> str:
-    """Return ``64M`` for 67108864; sizes that are no multiple of a unit get one decimal."""
+    """Return ``64M`` for 67108864; a size that is no multiple of a unit gets one decimal."""
     exponent = 0
     while exponent < len(_UNITS) and size_bytes >> (10 * (exponent + 1)):
         exponent += 1

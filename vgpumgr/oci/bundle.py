@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bundle's config.json: what would let a process around the fence is refused, the rest of what we give is written.
+"""A bundle's config.json: refuses settings that would let a process bypass the fence, and adds the tenant's GPU.
 
-Applying it to a result of its own changes nothing: what equals our entries is taken out first, and put in again.
+Applying it twice gives the same result: entries equal to ours are removed first and then added again.
 """
 
 import posixpath
@@ -92,7 +92,7 @@ def _check_masks(paths: Any) -> None:
 
 
 def _check_root(root: Any, bundle: Path) -> None:
-    """A link would lead to what the container can replace."""
+    """Refuse a symbolic link at our directory's place: it would lead to files that the container can replace."""
     path = root.get("path") if isinstance(root, dict) else None
     if not isinstance(path, str) or not path:
         raise ContainerRefusedError(f"{WHERE}: root.path is missing")
@@ -107,11 +107,11 @@ def _check_root(root: Any, bundle: Path) -> None:
         raise ContainerRefusedError(f"the image has a {DIRECTORY} that is no directory; that name is vgpumgr's")
 
 
-# ---- what it is given
+# ---- entries that are added
 
 
 def _mounts(mounts: Any, given: Given) -> list[dict[str, Any]]:
-    """A file system of our own, so that nothing below it can be renamed away, with launcher, socket and libraries."""
+    """Add a tmpfs at our directory, with launcher, socket and libraries. In a mount, nothing can be renamed away."""
 
     def bound(destination: str, source: Path, *more: str) -> dict[str, Any]:
         options = ["bind", "ro", "nosuid", "nodev", *more]
@@ -132,7 +132,7 @@ def _mounts(mounts: Any, given: Given) -> list[dict[str, Any]]:
 
 
 def _is_ours(path: str) -> bool:
-    """Is something there on the way to the launcher, or below our directory?"""
+    """Whether the path is our directory, above it or below it."""
     place = posixpath.normpath(f"/{path}").replace("//", "/")
     return place in ("/", DIRECTORY) or place.startswith(f"{DIRECTORY}/")
 
@@ -167,7 +167,7 @@ def _devices(devices: Any, given: Given) -> list[dict[str, Any]]:
 
 
 def _resources(resources: Any, given: Given) -> dict[str, Any]:
-    """Let it use its GPU. Rules that let it use others, or every device, are refused."""
+    """Allow the tenant's GPU. Refuse rules that allow other GPUs or every device."""
     if resources is None:
         resources = {}
     if not isinstance(resources, dict):
@@ -194,7 +194,7 @@ def _resources(resources: Any, given: Given) -> dict[str, Any]:
 
 
 def _opens(rule: Mapping[str, Any]) -> bool:
-    """Does it allow more than to make nodes?"""
+    """Whether the rule allows more than to create device nodes."""
     access = rule.get("access") or "rwm"
     return "r" in access or "w" in access
 

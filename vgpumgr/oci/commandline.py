@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine asks of a runtime, in the words that runc and crun have in common.
+"""An engine's request to a runtime, in the commands and options that runc and crun have in common.
 
-Whatever is not understood is refused: a word that was taken for another could start a process without the fence.
+Everything unknown is refused: a misread option could start a process without the fence.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ _RESTORES = {
     "--tcp-established": IS_SWITCH,
     "--work-path": TAKES_VALUE,
 }
-# What a process is like must be in its file, where it can be looked at.
+# Settings of a process must be in its file, where they can be checked.
 _EXECUTES = {
     "--console-socket": TAKES_VALUE,
     "--detach": IS_SWITCH,
@@ -100,7 +100,7 @@ _LONG = {"-b": "--bundle", "-f": "--config", "-p": "--process"}
 
 @dataclass(frozen=True)
 class Command:
-    """A command line. `before`: what comes before the command's name; `name`: "" if there is none."""
+    """A command line. `before`: the arguments before the command's name. `name`: "" if there is none."""
 
     before: tuple[str, ...] = ()
     name: str = ""
@@ -109,12 +109,12 @@ class Command:
 
     @property
     def unseen(self) -> list[str]:
-        """Options of `exec` that change a process without being in its file."""
+        """Options of `exec` that change a process but are not in its file."""
         return sorted(name for name in self.options if name in _EXECUTES_UNSEEN)
 
 
 def parse(arguments: Sequence[str]) -> Command:
-    """Return what the engine asks for. ContainerRefusedError."""
+    """Parse the engine's request. ContainerRefusedError."""
     _, at = _options(arguments, 0, _GLOBAL, "")
     before = tuple(arguments[:at])
     if at == len(arguments) or arguments[at] in _TELLS:
@@ -129,13 +129,13 @@ def parse(arguments: Sequence[str]) -> Command:
         return Command(before=before)
     options, end = _options(arguments, at + 1, known, name)
     rest = tuple(arguments[end:])
-    if name != "exec" and len(rest) != 1:  # crun takes options behind the id as well
+    if name != "exec" and len(rest) != 1:  # crun accepts options after the id, too
         raise ContainerRefusedError(f"`{name}` takes one container's id, after the options")
     return Command(before=before, name=name, options=options, rest=rest)
 
 
 def log(arguments: Sequence[str]) -> tuple[str, str]:
-    """Return the file in which the engine looks for what went wrong, "" for none, and its format."""
+    """Return the file in which the engine looks for errors, "" for none, and its format."""
     try:
         found, _ = _options(arguments, 0, _GLOBAL, "")
     except ContainerRefusedError:
@@ -144,7 +144,7 @@ def log(arguments: Sequence[str]) -> tuple[str, str]:
 
 
 def _options(arguments: Sequence[str], at: int, known: Mapping[str, bool], command: str) -> tuple[dict[str, str], int]:
-    """The options from `at` on, by their long names, and where they end."""
+    """Return the options from `at` on, by their long names, and the index where they end."""
     found = {}
     while at < len(arguments) and arguments[at].startswith("-") and arguments[at] not in _TELLS:
         name, has_value, value = arguments[at].partition("=")

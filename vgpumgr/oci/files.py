@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON files of a container, read whole and replaced whole."""
+"""The JSON files of a container. They are read and replaced as a whole."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ MAX_BYTES = 16 << 20
 
 
 def read(path: Path) -> Any:
-    """Return what a file has. FileNotFoundError, ContainerRefusedError."""
+    """Return the content of a file. FileNotFoundError, ContainerRefusedError."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -30,7 +30,7 @@ def read(path: Path) -> Any:
 
 
 def replace(path: Path, content: Any) -> None:
-    """Write a file again, with the owner and the mode that it has. ContainerRefusedError."""
+    """Replace a file, keeping its owner and mode. ContainerRefusedError."""
     temporary = ""
     try:
         status = path.stat()

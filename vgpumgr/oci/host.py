@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this host has for a tenant's container: launcher, socket, the GPU's nodes, the driver's libraries."""
+"""Finds this host's files for a tenant's container: launcher, socket, the GPU's nodes, the driver's libraries."""
 
 import os
 import re
@@ -26,7 +26,7 @@ DENIED = "it cannot be reached; run the engine as root, or as a user who may use
 
 @dataclass(frozen=True)
 class Node:
-    """A device: its path in the container, the host's own node, its numbers, and who may open that."""
+    """A device: its path in the container, the host's own node, its numbers, and that node's access rights."""
 
     path: str
     source: Path
@@ -39,7 +39,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Given:
-    """What a container of a tenant gets. `majors`: all those of NVIDIA's drivers."""
+    """What a tenant's container receives. `majors`: the device majors of all NVIDIA drivers."""
 
     tenant: str
     launcher: Path
@@ -50,9 +50,9 @@ class Given:
 
 
 def tenant_of(annotations: object) -> tuple[str, str] | None:
-    """Return the tenant and the GPU that a container's annotations name, or None: it is not for us.
+    """Return the tenant and the GPU that a container's annotations name, None without annotations of ours.
 
-    ContainerRefusedError for annotations of ours that make no sense.
+    ContainerRefusedError if our annotations are not valid.
     """
     if annotations is None:
         return None
@@ -77,7 +77,7 @@ def tenant_of(annotations: object) -> tuple[str, str] | None:
 
 
 def find(tenant: str, gpu: str, directories: Iterable[Path], launcher: Path, root: Path, cache: str) -> Given:
-    """Look for what a container of the tenant gets; `cache`: what `ldconfig -p` says.
+    """Find what the tenant's container receives. `cache`: the output of `ldconfig -p`.
 
     ContainerRefusedError, BrokerUnreachableError, BrokerRefusedError.
     """
@@ -94,7 +94,7 @@ def find(tenant: str, gpu: str, directories: Iterable[Path], launcher: Path, roo
 
 
 def _broker(tenant: str, gpu: str, directories: tuple[Path, ...]) -> tuple[Path, str]:
-    """The tenant's socket, and the N of its broker's GPU."""
+    """Return the tenant's socket, and the number N of its broker's GPU."""
     brokers = [(directory, number) for directory in directories if (number := _number(directory))]
     if not brokers:
         where = " or ".join(map(str, directories))
@@ -156,14 +156,14 @@ def _node(root: Path, name: str) -> Node:
 
 
 def _majors(root: Path) -> set[int]:
-    """Of all drivers of NVIDIA's, those of parts of a GPU and of NVSwitches, too."""
+    """Return the majors of all NVIDIA drivers, including those for parts of a GPU and for NVSwitches."""
     text = (root / "proc/devices").read_text(encoding="ascii") if (root / "proc/devices").exists() else ""
     characters = text.partition("Block devices")[0]
     return {int(number) for number, name in re.findall(r"^\s*(\d+) (\S+)$", characters, re.M) if "nvidia" in name}
 
 
 def libraries(cache: str) -> dict[str, Path]:
-    """Return the driver's 64-bit libraries by the names under which they are loaded."""
+    """Return the driver's 64-bit libraries by the names under which programs load them."""
     found: dict[str, Path] = {}
     for name, kind, path in re.findall(r"^\s*(\S+) \((.*)\) => (\S+)$", cache, re.MULTILINE):
         if LIBRARIES.fullmatch(name) and "x86-64" in kind:
@@ -172,7 +172,7 @@ def libraries(cache: str) -> dict[str, Path]:
 
 
 def loader_cache() -> str:
-    """Return what the loader of this host would find; "" if nobody can tell."""
+    """Return the library cache of this host's loader, "" if it cannot be read."""
     for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
         try:
             return subprocess.run([program, "-p"], capture_output=True, text=True, timeout=10).stdout

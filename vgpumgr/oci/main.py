@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entry point of `vgpumgr-oci`: look at what the engine asks for, edit what a fence needs, become the runtime."""
+"""The entry point of `vgpumgr-oci`: parses the engine's request, adds the fence to files, and executes the runtime."""
 
 import json
 import os
@@ -21,7 +21,7 @@ STATE_WITHIN_S = 60
 
 
 class Wrapper:
-    """One call of an engine. `root`: where this host's files are, "/" but in tests."""
+    """One call of an engine. `root`: where this host's files are; only tests change it."""
 
     def __init__(self, env: Mapping[str, str], *, root: Path = Path("/"), own: Path = Path(sys.argv[0])) -> None:
         self.env = env
@@ -30,7 +30,7 @@ class Wrapper:
         self.runtime = settings.runtime(self.settings, env, own)
 
     def prepare(self, command: Command) -> None:
-        """Edit what the command is about, so that what it starts is fenced. VgpumgrError, which refuses it."""
+        """Edit the command's files, so that every process it starts is fenced. A VgpumgrError refuses it."""
         edits = {"create": self._create, "run": self._create, "restore": self._restore, "exec": self._execute}
         try:
             edits.get(command.name, lambda _: None)(command)
@@ -44,7 +44,7 @@ class Wrapper:
         try:
             config = files.read(path)
         except FileNotFoundError:
-            return  # the runtime says so
+            return  # the runtime reports this
         if (named := _named(config)) is not None:
             files.replace(path, bundle.given_to(config, _bundle(command), self._given(*named)))
 
@@ -58,7 +58,7 @@ class Wrapper:
 
     def _execute(self, command: Command) -> None:
         if not command.rest:
-            return  # the runtime says so
+            return  # the runtime reports this
         state = self._state(command)
         if (named := _named(state)) is None:
             return
@@ -79,7 +79,7 @@ class Wrapper:
         files.replace(path, edited)
 
     def _state(self, command: Command) -> dict[str, Any]:
-        """What the runtime knows of a container. A process of one that it does not tell of could need the fence."""
+        """Ask the runtime for a container's state. No answer is refused: the process may need the fence."""
         asked = [self.runtime, *command.before, "state", command.rest[0]]
         said = ""
         try:
@@ -111,7 +111,7 @@ def _configuration(command: Command) -> Path:
 
 
 def complain(error: VgpumgrError, arguments: Sequence[str]) -> None:
-    """Say it where engines look: on standard error, and in the log that they have asked for."""
+    """Report the error where engines look: on standard error, and in the log that the engine named."""
     said = " ".join(f"vgpumgr: {error.code}: {error}".split())
     print(said, file=sys.stderr)
     path, form = log(arguments)
@@ -130,7 +130,7 @@ def complain(error: VgpumgrError, arguments: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str], env: Mapping[str, str], *, root: Path = Path("/")) -> int:
-    """Become the real runtime, or return an exit status."""
+    """Execute the real runtime in place of this process; return an exit status on failure."""
     try:
         command = parse(arguments)
         wrapper = Wrapper(env, root=root)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One process of a container, as config.json and process.json have it: checked, and put behind the launcher."""
+"""One process of a container, from config.json or process.json: checks it, and puts the launcher before its program."""
 
 import os
 import stat
@@ -23,14 +23,14 @@ Ids = Sequence[Mapping[str, int]]
 
 
 def fenced(process: Any, *, where: str) -> dict[str, Any]:
-    """Return a process that the launcher starts; `where`: the name of the file, for people. ContainerRefusedError."""
+    """Return the process with the launcher before its program. `where`: for errors. ContainerRefusedError."""
     if not isinstance(process, dict):
         raise ContainerRefusedError(f"{where} has no process")
     arguments = process.get("args")
     if not isinstance(arguments, list) or not arguments or not all(isinstance(each, str) for each in arguments):
         raise ContainerRefusedError(f"{where}: process.args must be a list of texts, the program first")
     _check_capabilities(process.get("capabilities"), where)
-    if tuple(arguments[: len(BEFORE)]) == BEFORE and len(arguments) > len(BEFORE):  # by us, earlier
+    if tuple(arguments[: len(BEFORE)]) == BEFORE and len(arguments) > len(BEFORE):  # added by an earlier call
         arguments = arguments[len(BEFORE) :]
     return {**process, "args": [*BEFORE, *arguments], "env": _environment(process.get("env"), where)}
 
@@ -49,7 +49,7 @@ def _check_capabilities(sets: Any, where: str) -> None:
 
 
 def _environment(variables: Any, where: str) -> list[str]:
-    """Let the driver's libraries be found after those that the image names."""
+    """Add the directory of the driver's libraries after those that the image names."""
     if variables is None:
         variables = []
     if not isinstance(variables, list) or not all(isinstance(each, str) for each in variables):
@@ -61,9 +61,9 @@ def _environment(variables: Any, where: str) -> list[str]:
 
 
 def check_access(process: Mapping[str, Any], linux: Mapping[str, Any], given: Given) -> None:
-    """Find out whether the process may connect to the tenant's socket, and open nodes that are the host's own.
+    """Check that the process may connect to the tenant's socket, and may open device nodes that are the host's own.
 
-    ContainerRefusedError. In a user namespace a runtime cannot make nodes, and shows the container those of the host.
+    ContainerRefusedError. In a user namespace a runtime cannot create nodes, so the container uses those of the host.
     """
     user = process.get("user") or {}
     if not isinstance(user, dict):
@@ -100,7 +100,7 @@ def _on_host(number: Any, mappings: Any, what: str) -> int:
 
 
 def _may_write(path: Path, mode: int, owner: int, group: int, uid: int, gids: Sequence[int]) -> bool:
-    """Without a namespace of its own, user 0 is who runs the engine: root, or another user in its namespace."""
+    """Whether the user may write. User 0 is the user of the engine: root, or root in a rootless engine's namespace."""
     if uid == 0:
         return os.access(path, os.W_OK)
     if uid == owner:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The few settings of `vgpumgr-oci`. Engines start it with an environment of their own, so there is a file, too."""
+"""The settings of `vgpumgr-oci`. Engines do not pass their environment on, so settings can come from a file, too."""
 
 import shutil
 import tomllib
@@ -19,14 +19,14 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Settings:
-    """`runtime`: the real one, a name or a path, "" for the first that is there. `run_directories`: of brokers."""
+    """`runtime`: name or path of the real runtime, "" for the first one found. `run_directories`: those of brokers."""
 
     runtime: str
     run_directories: tuple[Path, ...]
 
 
 def read(env: Mapping[str, str], root: Path) -> Settings:
-    """Return the settings: those of the environment, then those of the file. SettingsError."""
+    """Return the settings. The environment takes precedence over the file. SettingsError."""
     found = _file(root / FILE)
     directories = found.get("run_directories", ["/run/vgpumgr-broker"])
     if RUN_DIRECTORY in env:
@@ -62,7 +62,7 @@ def _is_path(value: object) -> bool:
 
 
 def runtime(settings: Settings, env: Mapping[str, str], own: Path) -> str:
-    """Return the path of the real runtime; `own`: ours. ProgramMissingError, SettingsError."""
+    """Return the path of the real runtime. `own`: the path of this program. ProgramMissingError, SettingsError."""
     names = (settings.runtime,) if settings.runtime else RUNTIMES
     for name in names:
         if found := shutil.which(name, path=env.get("PATH", PATH)):

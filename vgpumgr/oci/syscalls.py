@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a container must not be able to call, so that nothing takes the launcher's place.
+"""System calls that a container must not make, so that no other file can take the launcher's place.
 
-A later `exec` starts `/.vgpumgr/native` in the file system that the container's first process then has. So that process
-must not be able to mount, or to move to another file system with a user namespace of its own.
+A later `exec` starts `/.vgpumgr/native` in the file system that the container's first process has at that time.
+Therefore that process must not be able to mount, or to enter another file system through a new user namespace.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ PERMISSIVE = (ALLOW, "SCMP_ACT_LOG", "SCMP_ACT_TRACE")
 
 
 def restrict(seccomp: Any) -> dict[str, Any]:
-    """Return a container's filter of system calls with ours; None: it has none. ContainerRefusedError."""
+    """Add our rules to a container's system call filter, which is None if it has no filter. ContainerRefusedError."""
     if seccomp is None:
         seccomp = {"defaultAction": ALLOW}
     rules = _rules(seccomp)
@@ -30,7 +30,7 @@ def restrict(seccomp: Any) -> dict[str, Any]:
         raise ContainerRefusedError(
             "linux.seccomp has another program answer system calls (SCMP_ACT_NOTIFY); the kernel allows one, the fence"
         )
-    # `clone3` passes its flags in memory, where no filter sees them. Programs take `clone` where it is not there.
+    # `clone3` passes its flags in memory, which no filter can read. Programs fall back to `clone` on ENOSYS.
     ours = {*FORBIDDEN, *NEEDED, "clone", "clone3"}
     kept = [{**rule, "names": left} for rule in rules if (left := [name for name in rule["names"] if name not in ours])]
     return {**seccomp, "syscalls": [*kept, *_ours(seccomp["defaultAction"])]}

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Earliest deadline first, with requests dropped that cannot all be served in time.
+"""Earliest deadline first, dropping requests when they cannot all be served in time.
 
 EDF meets every deadline that can be met (Liu and Layland, 1973), but in overload each late request makes the next one
-late. So the queue is planned ahead, in deadline order, with predicted times; at the first request that would be late,
-one of those up to it is dropped. Dropping the longest drops the fewest (Moore and Hodgson: Moore, Management Science
-15(1), 1968) but always hits the services with long requests; so no service loses more than its allowance while another
-can give, and when none can, the one that lost the smallest part of its requests does.
+late. Therefore the queue is planned ahead, in deadline order, with predicted times. When a request would be late, it or
+one before it is dropped. Dropping the longest request drops the fewest (Moore and Hodgson: Moore, Management Science
+15(1), 1968), but always hits the services with long requests. Therefore no service loses more than its allowance while
+another service still has some. When none has any left, the service that lost the smallest part of its requests loses
+one.
 
 Times are ns. Deadlines are points in time; `left_ns` is predicted engine time still to be spent.
 """
@@ -21,9 +22,9 @@ from vgpumgr.policy.terms import permille
 from vgpumgr.ranges import PERMILLE
 
 FLOOR_PERMILLE = 900
-# Aimed at this much more than the floor: some requests end late although they were planned to end in time.
+# The plan aims this much above the floor, because some requests end late although they were planned to end in time.
 MARGIN_PERMILLE = 10
-# Older requests weigh half once this many were offered since; a floor is about recent requests, not about all time.
+# Counts are halved whenever twice this many requests have been offered, because the floor is about recent requests.
 MEMORY_REQUESTS = 4096
 
 
@@ -48,9 +49,9 @@ class _Account:
 
 
 class Ledger:
-    """What each service offered and lost, and so how much more it may lose.
+    """Counts the requests that each service offered and lost, and so how many more it may lose.
 
-    `floor_permille`: the part of its requests that each service keeps, as far as capacity allows.
+    `floor_permille`: the part of its requests that each service keeps if capacity allows.
     """
 
     def __init__(self, *, floor_permille: int = FLOOR_PERMILLE) -> None:
@@ -59,7 +60,7 @@ class Ledger:
         self._accounts: dict[Hashable, _Account] = {}
 
     def offer(self, service: Hashable) -> None:
-        """A request of `service` arrived."""
+        """Record that a request of `service` arrived."""
         account = self._accounts.setdefault(service, _Account())
         account.offered += 1
         if account.offered >= 2 * MEMORY_REQUESTS:
@@ -67,38 +68,38 @@ class Ledger:
             account.lost //= 2
 
     def lose(self, service: Hashable) -> None:
-        """One was dropped or ended late. ValueError if all that were offered are lost already."""
+        """Record that a request was dropped or ended late. ValueError if all offered requests are already lost."""
         account = self._accounts.get(service, _Account())
         if account.lost >= account.offered:
             raise ValueError(f"service {service!r} lost {account.lost} of {account.offered} requests, it has no other")
         account.lost += 1
 
     def lost(self, service: Hashable) -> Fraction:
-        """Which part of its requests the service lost."""
+        """Return the part of its requests that the service lost."""
         account = self._accounts.get(service, _Account())
         return Fraction(account.lost, max(account.offered, 1))
 
     def may_lose(self, service: Hashable) -> bool:
-        """Whether the service stays above the floor, with the margin, if it loses one more."""
+        """Whether the service stays above the floor plus the margin if it loses one more request."""
         account = self._accounts.get(service, _Account())
         return (account.lost + 1) * PERMILLE <= account.offered * self._may_lose_permille
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`run` in the order to run it, all in time if predictions hold; `drop` in the order dropped."""
+    """`run`: in the order to run, all in time if predictions hold. `drop`: in the order dropped."""
 
     run: tuple[Request, ...]
     drop: tuple[Request, ...]
 
 
 def moore_hodgson(queue: Iterable[Request], now_ns: int) -> Plan:
-    """Drops as few as possible. Optimal for a queue to which nothing is added."""
+    """Plan with the fewest drops. Optimal for a queue to which nothing is added."""
     return _plan(queue, now_ns, victim=lambda request: request.left_ns, dropped=lambda _: None)
 
 
 def plan(queue: Iterable[Request], now_ns: int, ledger: Ledger) -> Plan:
-    """Drops fairly among services, and enters into `ledger` what it dropped."""
+    """Plan with drops spread fairly among services, and record the drops in `ledger`."""
 
     def victim(request: Request) -> tuple[bool, Fraction, int]:
         if ledger.may_lose(request.service):

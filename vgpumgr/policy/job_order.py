@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which job of a lane runs its next iteration.
+"""Orders of jobs: which job of a lane runs its next iteration.
 
-Asked at every iteration boundary; a job is never stopped inside an iteration. All times are ns of engine time, except
-`arrived_ns` and `ready_since_ns`, which are points in time. Orders of Salus (Yu and Chowdhury, MLSys 2020; its
-executionengine.cpp), except:
-- srtf works with estimates. Salus reads the true total from the trace. What a job still needs is the expected rest,
-  given how far estimates were off so far and that it has not ended yet (shortest expected remaining processing time);
-  an estimate thought exact that proves too short is doubled.
-- fair lets a newcomer start level with the one that got least. Salus compares totals since birth, which serves a
-  newcomer alone until it has caught up; that is las (least attained service: Tiresias, Gu et al., NSDI 2019).
+The order is asked at every iteration boundary; a job is never stopped inside an iteration. All times are ns of engine
+time, except `arrived_ns` and `ready_since_ns`, which are points in time. The orders are those of Salus (Yu and
+Chowdhury, MLSys 2020; its executionengine.cpp), except:
+- srtf works with estimates, while Salus reads the true total from the trace. A job's remaining time is its conditional
+  expectation, given how wrong estimates were so far and that the job has not ended yet (shortest expected remaining
+  processing time). An estimate taken as exact is doubled when the job outlasts it.
+- fair gives a newcomer the same start as the job that got least. Salus compares totals since birth, so a newcomer runs
+  alone until it has caught up; that is las (least attained service: Tiresias, Gu et al., NSDI 2019).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MAX_SIGMA = 3.0
 
 @dataclass(kw_only=True, eq=False)
 class Job:
-    """One job of a lane. `estimate_ns` is what it is thought to need in total, None if nobody knows.
+    """One job of a lane. `estimate_ns` is its estimated total, None if unknown.
 
-    `error_sigma` says how good the estimate is (see `error_sigma_of`), 0 that it is exact.
-    `ready_since_ns` is None while its host prepares the next iteration. `number` orders jobs that came together.
+    `error_sigma` says how good the estimate is (see `error_sigma_of`); 0 means exact. `ready_since_ns` is None while
+    the host prepares the next iteration. `number` orders jobs that arrived together.
     """
 
     key: Hashable
@@ -50,7 +50,7 @@ class Job:
 
     @property
     def remaining_ns(self) -> float:
-        """What it is thought to need still; always above 0. Kept until it has run again."""
+        """Estimated remaining time, always above 0. It is computed once after each run."""
         if self._rest[0] != self.used_ns:
             self._rest = (self.used_ns, self._expected_rest_ns())
         return self._rest[1]
@@ -69,12 +69,12 @@ class Job:
 
     @property
     def level(self) -> int:
-        """0 below LAS_LEVEL_NS of service, then one more each time its service doubles."""
+        """0 below LAS_LEVEL_NS of service, and one more each time the service doubles."""
         return (self.used_ns // LAS_LEVEL_NS).bit_length()
 
 
 def expected_rest(median: float, sigma: float, used: float) -> float:
-    """Mean of X - used, given X > used > 0, of a log-normal X; in the unit of `median` and `used`."""
+    """Return the mean of X - used, given X > used > 0, of a log-normal X, in the unit of `median` and `used`."""
     deviations = math.log(used / median) / sigma
     beyond = _above(deviations)
     if beyond < 1e-12:
@@ -83,12 +83,12 @@ def expected_rest(median: float, sigma: float, used: float) -> float:
 
 
 def _above(deviations: float) -> float:
-    """How likely a normal variable is more than so many standard deviations above its mean."""
+    """Return the probability that a normal variable is more than `deviations` standard deviations above its mean."""
     return math.erfc(deviations / math.sqrt(2)) / 2
 
 
 def error_sigma_of(history: Iterable[tuple[int, int]]) -> float:
-    """How far estimates were off: root mean square of log(actual/estimate), from (estimate, actual) of ended jobs."""
+    """Return the root mean square of log(actual/estimate) over ended jobs. `history`: pairs (estimate, actual)."""
     squares = []
     for estimate_ns, actual_ns in history:
         if estimate_ns <= 0 or actual_ns <= 0:
@@ -101,40 +101,40 @@ Order = Callable[[Sequence[Job]], Job | None]
 
 
 def join(job: Job, present: Iterable[Job]) -> None:
-    """Call once, when `job` joins those in its lane: it owes nothing, and is owed nothing, for the time before."""
+    """Call once when `job` joins the jobs of its lane. It owes nothing, and is owed nothing, for the time before."""
     job.fair_start_ns = min((other.fair_ns for other in present if other is not job), default=0)
 
 
 def charge(job: Job, ran_ns: int) -> None:
-    """An iteration of `job` took `ran_ns` of engine time."""
+    """Record that an iteration of `job` took `ran_ns` of engine time."""
     if ran_ns < 0:
         raise ValueError(f"job {job.key!r}: an iteration of {ran_ns} ns")
     job.used_ns += ran_ns
 
 
 def fifo(jobs: Sequence[Job]) -> Job | None:
-    """Only the job that came first, to its end; the lane waits for its host too."""
+    """Run only the job that came first, to its end. The lane also waits while that job's host prepares an iteration."""
     first = min(jobs, key=lambda job: (job.arrived_ns, job.number), default=None)
     return None if first is None or first.ready_since_ns is None else first
 
 
 def pack(jobs: Sequence[Job]) -> Job | None:
-    """No order among jobs: whichever iteration has been ready longest."""
+    """Run the iteration that has been ready longest, whichever job it belongs to."""
     return min(_ready(jobs), key=lambda job: (job.ready_since_ns, job.number), default=None)
 
 
 def srtf(jobs: Sequence[Job]) -> Job | None:
-    """The job thought to end soonest. With true estimates the mean completion time is least (Schrage, 1968)."""
+    """Run the job with the least estimated rest. True estimates give the least mean completion time (Schrage, 1968)."""
     return min(_ready(jobs), key=lambda job: (job.remaining_ns, job.number), default=None)
 
 
 def fair(jobs: Sequence[Job]) -> Job | None:
-    """The job that got least since it joined."""
+    """Run the job that got the least engine time since it joined."""
     return min(_ready(jobs), key=lambda job: (job.fair_ns, job.number), default=None)
 
 
 def las(jobs: Sequence[Job]) -> Job | None:
-    """The job that got least since its birth, in levels that double, oldest first: no estimates, few switches."""
+    """Run the job that got least since its birth, in levels that double, oldest first: no estimates, few switches."""
     return min(_ready(jobs), key=lambda job: (job.level, job.arrived_ns, job.number), default=None)
 
 

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory lanes: many jobs resident on one device, their scratch memory shared, never out of memory.
+"""Memory lanes: many jobs stay resident on one device and share scratch memory, without running out of memory.
 
-A job holds its persistent memory (the model) as long as it is here, its ephemeral memory (scratch) only during an
-iteration. The jobs of a lane take turns, one iteration at a time, so a lane needs
+A job holds its persistent memory (the model) as long as it is resident, and its ephemeral memory (scratch) only during
+an iteration. The jobs of a lane take turns, one iteration at a time, so a lane needs
 
     sum of persistent + max of ephemeral
 
-bytes, and what all lanes need is at most the device's capacity, at every instant. Switching between resident jobs
-copies nothing. Salus: Yu and Chowdhury, MLSys 2020, sections 3.3 and 4; lanemgr.cpp of its source.
+bytes. The needs of all lanes never add up to more than the device's capacity. Switching between resident jobs copies
+nothing. Salus: Yu and Chowdhury, MLSys 2020, sections 3.3 and 4; lanemgr.cpp of its source.
 
-Where this differs from Salus' source:
-- A lane is an account, not an address range: it grows by what a job adds and shrinks when one leaves.
-- When nothing else fits, lanes are merged. Lanes that were opened while there was room would otherwise keep out jobs
-  that the device can hold. Two lanes that are both in an iteration are not merged: the scratch of both is in use.
-- The pending queue ages: behind a request that waited for `patience_ns` nobody overtakes, so big ones never starve.
+Differences from Salus' source:
+- A lane is an account, not an address range: it grows with each job that joins and shrinks when one leaves.
+- When nothing else fits, lanes are merged. Otherwise lanes that were opened while there was room would keep out jobs
+  that the device can hold. Two lanes that are both in an iteration are not merged, because both use their scratch.
+- The pending queue ages: no request overtakes one that has waited for `patience_ns`, so big ones never starve.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATIENCE_NS = 10_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What one job needs, in bytes."""
+    """The memory that one job needs, in bytes."""
 
     persistent_bytes: int
     ephemeral_bytes: int
@@ -45,7 +45,7 @@ class Demand:
 
 @dataclass(eq=False)
 class Lane(Generic[Key]):
-    """Jobs that take turns. `owner` is the one whose iteration is under way."""
+    """Jobs that take turns. `owner` is the job whose iteration is under way."""
 
     number: int
     members: dict[Key, Demand] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Lane(Generic[Key]):
         return self.persistent_bytes + self.scratch_bytes
 
     def growth_bytes(self, demand: Demand) -> int:
-        """How much more the lane needs with one more job."""
+        """Return how many more bytes the lane needs with one more job."""
         return demand.persistent_bytes + max(0, demand.ephemeral_bytes - self.scratch_bytes)
 
     def add(self, jobs: Iterable[tuple[Key, Demand]]) -> None:
@@ -77,9 +77,9 @@ class Lane(Generic[Key]):
 
 
 class Lanes(Generic[Key]):
-    """The lanes of one device, and the jobs that wait for memory on it.
+    """The lanes of one device, and the jobs that wait for its memory.
 
-    Every method that may make room returns the jobs admitted by it, in order. Times are ns and never go back.
+    Every method that may free memory returns the jobs that it admitted, in order. Times are ns and never go back.
     """
 
     def __init__(self, *, capacity_bytes: int, max_lanes: int, patience_ns: int = PATIENCE_NS) -> None:
@@ -100,12 +100,12 @@ class Lanes(Generic[Key]):
 
     @property
     def lanes(self) -> tuple[Lane[Key], ...]:
-        """To be read only."""
+        """The lanes. The caller must not change them."""
         return tuple(self._lanes)
 
     @property
     def pending(self) -> tuple[Key, ...]:
-        """Who waits for memory, the longest waiting first."""
+        """The jobs that wait for memory, the longest waiting first."""
         return tuple(self._pending)
 
     @property
@@ -113,13 +113,13 @@ class Lanes(Generic[Key]):
         return self.capacity_bytes - sum(lane.needs_bytes for lane in self._lanes)
 
     def lane_of(self, key: Key) -> Lane[Key] | None:
-        """None while it is pending. ValueError if it is unknown."""
+        """Return the job's lane, None while the job is pending. ValueError if the job is unknown."""
         if key not in self._home and key not in self._pending:
             raise ValueError(f"job {key!r} is not here")
         return self._home.get(key)
 
     def request(self, key: Key, demand: Demand, now_ns: int) -> list[Key]:
-        """A job asks to be here. It is admitted now or waits."""
+        """Admit a job, or let it wait for memory."""
         if key in self._home or key in self._pending:
             raise ValueError(f"job {key!r} is here already")
         if demand.total_bytes > self.capacity_bytes:
@@ -131,7 +131,7 @@ class Lanes(Generic[Key]):
         return self._admit()
 
     def leave(self, key: Key, now_ns: int) -> list[Key]:
-        """A job ends, or gives up waiting; an iteration of it ends with it."""
+        """Remove a job that ends or gives up waiting. Its iteration, if any, ends too."""
         lane = self.lane_of(key)
         self._advance(now_ns)
         if lane is None:
@@ -144,7 +144,7 @@ class Lanes(Generic[Key]):
         return self._admit()
 
     def begin_iteration(self, key: Key) -> bool:
-        """Takes the lane's scratch memory for one iteration; False while another job of the lane has it."""
+        """Reserve the lane's scratch memory for one iteration; return False while another job of the lane has it."""
         lane = self.lane_of(key)
         if lane is None:
             raise ValueError(f"job {key!r} still waits for memory")
@@ -156,7 +156,7 @@ class Lanes(Generic[Key]):
         return True
 
     def end_iteration(self, key: Key, now_ns: int) -> list[Key]:
-        """Gives the lane's scratch memory back."""
+        """Release the lane's scratch memory."""
         lane = self.lane_of(key)
         if lane is None or lane.owner != key:
             raise ValueError(f"job {key!r} is in no iteration")
@@ -183,7 +183,7 @@ class Lanes(Generic[Key]):
         return admitted
 
     def _place(self, demand: Demand) -> Lane[Key] | None:
-        """A lane of its own, else the tightest that fits, else lanes merged until it fits."""
+        """Choose a new lane, else the existing lane that grows least, else merge lanes until the job fits."""
         free = self.free_bytes
         if len(self._lanes) < self.max_lanes and demand.total_bytes <= free:
             self._opened += 1
@@ -195,7 +195,7 @@ class Lanes(Generic[Key]):
         return self._merge_for(demand, free)
 
     def _merge_for(self, demand: Demand, free_bytes: int) -> Lane[Key] | None:
-        """Merging saves the lesser scratch of each pair, so the largest go first: fewest lanes are lost."""
+        """Merging two lanes saves the smaller scratch of the two. Merging the largest first keeps the most lanes."""
         scratch = max([demand.ephemeral_bytes, *(lane.scratch_bytes for lane in self._lanes)])
         if sum(lane.persistent_bytes for lane in self._lanes) + demand.persistent_bytes + scratch > self.capacity_bytes:
             return None

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Request and limit: each client is promised a part of the engine and held to another.
 
-KubeShare (Yeh et al., HPDC 2020) and Gemini (Chen et al., IEEE TCC 2021) pass one token among the clients of a GPU.
-Who gets it is decided over a sliding window: nobody above its limit; first the client that misses the greatest part of
-its request, then, with all requests met, the one that used least. `choose` is that rule.
+KubeShare (Yeh et al., HPDC 2020) and Gemini (Chen et al., IEEE TCC 2021) pass one token among the clients of a GPU. A
+sliding window decides which client gets it. A client above its limit is not chosen. The client that misses the greatest
+part of its request comes first; if all requests are met, the client that used least. `choose` is that rule.
 
-In the core's words (`terms`): the request is the weight, the limit is the cap. EEVDF by weight serves who is furthest
-behind, which is "missing first" without a window; that requests add up to at most the engine makes each weight worth at
-least its request.
+In the core's words (`terms`), the request is the weight and the limit is the cap. EEVDF by weight serves the client
+that is furthest behind, which is "missing first" without a window. Requests add up to at most the engine, so each
+weight is worth at least its request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WINDOW_NS = 10_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class RequestLimit:
-    """Permille of the engine: promised, and at most."""
+    """The promised part and the limit, in permille of the engine."""
 
     request_permille: int
     limit_permille: int = PERMILLE
@@ -38,7 +38,7 @@ class RequestLimit:
 
 
 class Usage:
-    """Engine time of one client within the last `window_ns`. Runs are added in order of time."""
+    """Engine time of one client within the last `window_ns`. Runs must be added in order of time."""
 
     def __init__(self, *, window_ns: int = WINDOW_NS) -> None:
         if window_ns <= 0:
@@ -48,7 +48,7 @@ class Usage:
         self._sum_ns = 0
 
     def add(self, start_ns: int, end_ns: int) -> None:
-        """The client had the engine from `start_ns` to `end_ns`."""
+        """Record that the client had the engine from `start_ns` to `end_ns`."""
         if end_ns < start_ns:
             raise ValueError(f"a run that starts at {start_ns} ns and ends at {end_ns} ns")
         if self._runs and start_ns < self._runs[-1][1]:
@@ -57,7 +57,7 @@ class Usage:
         self._sum_ns += end_ns - start_ns
 
     def used_ns(self, now_ns: int) -> int:
-        """What it used in [now - window, now]; forgets what is older."""
+        """Return the client's use in [now - window, now], and forget older runs."""
         edge_ns = now_ns - self.window_ns
         while self._runs and self._runs[0][1] <= edge_ns:
             start_ns, end_ns = self._runs.popleft()
@@ -66,7 +66,7 @@ class Usage:
         return self._sum_ns - cut_ns
 
     def below_at_ns(self, now_ns: int, allowed_ns: int) -> int:
-        """When its use first is below `allowed_ns`, if it runs no more; `now_ns` if it is."""
+        """Return when use falls below `allowed_ns` if the client does not run again; `now_ns` if it is below."""
         if allowed_ns <= 0:
             raise ValueError(f"allowed_ns {allowed_ns}: no use is below it")
         over_ns = self.used_ns(now_ns) - allowed_ns + 1
@@ -85,14 +85,14 @@ class Usage:
 
 @dataclass(frozen=True)
 class Choice:
-    """Who has the engine next; if nobody may, when to ask again (None: nobody wants it)."""
+    """The client that gets the engine next. If none may, `ask_again_ns` is when to ask again, None if none wants it."""
 
     client: Hashable | None
     ask_again_ns: int | None = None
 
 
 def choose(clients: Mapping[Hashable, tuple[RequestLimit, Usage]], now_ns: int) -> Choice:
-    """Among `clients`, those that want the engine now: missing first, then least used; nobody at its limit."""
+    """Choose among `clients`, which all want the engine now: most missing first, then least used, none at its limit."""
     best: Hashable | None = None
     best_rank: tuple[Fraction, int] | None = None
     again_ns: int | None = None
@@ -112,7 +112,7 @@ def choose(clients: Mapping[Hashable, tuple[RequestLimit, Usage]], now_ns: int) 
 
 
 def terms(promises: Mapping[Hashable, RequestLimit], *, period_ns: int) -> dict[Hashable, Terms]:
-    """Weights and caps that enforce the promises in the kernel; the cap holds in every `period_ns`.
+    """Return weights and caps that enforce the promises in the kernel. The cap holds in every `period_ns`.
 
     A client without a request is opportunistic: it has the least weight. ValueError if the promises exceed the engine.
     """

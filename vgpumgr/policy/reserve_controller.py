@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reservations that follow what latency-critical services need.
+"""Reservations that follow the needs of latency-critical services.
 
 In the style of ArkGPU (CCF Transactions on High Performance Computing 5(3), 2023), whose paper names the parts: a
-predictor of service times, a scheduler, a limiter (here the core's reservations) and an adjustment unit. The body of
-the paper was not at hand; forms and constants are ours:
+predictor of service times, a scheduler, a limiter (here the core's reservations) and an adjustment unit. We could not
+read the body of the paper; formulas and constants are ours:
 
-- `ServiceTimes` predicts how long a batch of b takes at a share s of the engine, T(b, s) = a*b/s + c*b + d (a: work on
-  the engine, c: on the host for each item, d: on the host for each batch), by least squares over what was measured,
-  older samples fading.
-- `ReserveController` is asked once every PERIOD_NS. Demand leads: a reservation goes to demand plus headroom, at most
-  STEP of itself in a period. Tails correct: above HIGH of its QoS time a service grows in proportion to the excess,
-  below LOW for PATIENCE periods it decays to its due. Demand is the mean rate since it last changed, and it changed
-  when a cumulative sum test says so (Page, Biometrika 41, 1954): soon for a service with many requests, later for one
-  with few, and not for what chance explains. Within DEADBAND of its due nothing moves, so constant load has constant
-  reservations.
+- `ServiceTimes` predicts how long a batch of b takes at a share s of the engine, T(b, s) = a*b/s + c*b + d. Here a is
+  work on the engine, c is work on the host for each item, and d is work on the host for each batch. It fits them by
+  least squares over the measurements, with older samples fading.
+- `ReserveController` is asked once every PERIOD_NS. Demand leads: a reservation moves to demand plus headroom, by at
+  most STEP of itself in a period. Tails correct: above HIGH of its QoS time a service grows in proportion to the
+  excess, and below LOW for PATIENCE periods it decays to its due. Demand is the mean rate since its last change. A
+  cumulative sum test detects changes (Page, Biometrika 41, 1954): soon for a service with many requests, later for one
+  with few, and not for differences that chance explains. Within DEADBAND of its due a reservation does not move, so
+  constant load has constant reservations.
 
 Shares are parts per million of the engine; times are ns.
 """
@@ -34,10 +34,10 @@ DECAY = 0.97
 PATIENCE = 5
 HEADROOM = 1.05
 DEADBAND = 0.05
-# The change of rate that the test is tuned for, and its threshold: a false alarm in some exp(6) periods.
+# The change of rate that the test is tuned for, and the test's threshold: about one false alarm in exp(6) periods.
 CHANGE = 1.6
 ALARM = 6.0
-# Demand is believed from so many requests on, and averaged over so many.
+# How many requests make demand known, and over how many it is averaged.
 KNOWN_REQUESTS = 16
 WINDOW_REQUESTS = 400
 FADING = 0.98
@@ -53,7 +53,7 @@ class ServiceTimes:
         self.samples = 0
 
     def add(self, *, batch: int, share_ppm: int, took_ns: int) -> None:
-        """A batch of `batch` requests took `took_ns` at a share of `share_ppm`."""
+        """Record that a batch of `batch` requests took `took_ns` at a share of `share_ppm`."""
         row = _row(batch, share_ppm)
         if took_ns <= 0:
             raise ValueError(f"took_ns {took_ns} is not above 0")
@@ -64,10 +64,10 @@ class ServiceTimes:
         self.samples += 1
 
     def coefficients_ns(self) -> tuple[float, float, float]:
-        """(a, c, d). ValueError before the first sample.
+        """Return (a, c, d). ValueError before the first sample.
 
-        What the samples cannot tell apart (one batch size, one share) is divided evenly; predictions for such batches
-        and shares are right all the same.
+        Coefficients that the samples cannot separate (one batch size, one share) are divided evenly. Predictions for
+        such batches and shares are still right.
         """
         if not self.samples:
             raise ValueError("nothing was measured yet")
@@ -79,7 +79,7 @@ class ServiceTimes:
         return max(1, round(sum(x * y for x, y in zip(row, self.coefficients_ns(), strict=True))))
 
     def largest_batch(self, *, share_ppm: int, within_ns: int, most: int) -> int:
-        """The largest batch, at most `most`, that ends within `within_ns`; 0 if not even one request does."""
+        """Return the largest batch, at most `most`, that ends within `within_ns`; 0 if a single request does not."""
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
@@ -99,7 +99,7 @@ def _row(batch: int, share_ppm: int) -> tuple[float, float, float]:
 
 
 def _solve(products: list[list[float]], targets: list[float]) -> list[float]:
-    """Gaussian elimination with pivoting; a small ridge keeps what was never varied finite."""
+    """Gaussian elimination with pivoting. A small ridge keeps coefficients finite whose input never varied."""
     size = len(targets)
     ridge = RIDGE * sum(products[i][i] for i in range(size))
     rows = [[*products[i], targets[i]] for i in range(size)]
@@ -121,7 +121,7 @@ def _solve(products: list[list[float]], targets: list[float]) -> list[float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Of one service: the time within which its requests are to end, and the reservation it may have."""
+    """The time within which a service's requests must end, and the range of its reservation."""
 
     qos_ns: int
     least_ppm: int = LEAST_PPM
@@ -136,8 +136,10 @@ class Bounds:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Of one service: requests that arrived in the last period, engine time each is predicted to take, and the 95th
-    percentile of recent times (the last second, and enough requests to have one), None if unknown."""
+    """One service's last period.
+
+    `requests`: how many arrived. `work_ns`: predicted engine time of each. `tail_ns`: the 95th percentile of recent
+    times (over the last second, and over enough requests to have one), None if unknown."""
 
     requests: int
     work_ns: int
@@ -150,7 +152,7 @@ class Measured:
 
 @dataclass
 class _Drift:
-    """A cumulative sum test for a rate that changed by `factor`: what arrived since the sum was last 0."""
+    """A cumulative sum test for a rate that changed by `factor`. The counts cover the time since the sum was last 0."""
 
     factor: float
     sum: float = 0.0
@@ -183,7 +185,7 @@ class _State:
 
     @property
     def need_ppm(self) -> float:
-        """Demand plus headroom; what it has, while demand is unknown."""
+        """Demand plus headroom; the present reservation while demand is unknown."""
         if self.requests < KNOWN_REQUESTS:
             return float(self.reserve_ppm)
         return self.requests / self.periods * self.work_ns / PERIOD_NS * PPM * HEADROOM
@@ -202,7 +204,7 @@ class _State:
         self.requests, self.periods = (self.requests + seen.requests) * fade, (self.periods + 1) * fade
 
     def wanted_ppm(self, due_ppm: float) -> int:
-        """Where the reservation would go if there were no others, at most STEP of itself away."""
+        """Return the reservation that the service would get without the others, at most STEP of itself away."""
         now = self.reserve_ppm
         wanted = float(now)
         if due_ppm > now * (1 + DEADBAND):
@@ -238,7 +240,7 @@ class ReserveController:
         return {name: state.reserve_ppm for name, state in self._states.items()}
 
     def step(self, measured: Mapping[Hashable, Measured]) -> dict[Hashable, int]:
-        """The reservations for the next period. Needs a measurement of every service."""
+        """Return the reservations for the next period. `measured` must have every service."""
         if measured.keys() != self._states.keys():
             raise ValueError(f"measured {sorted(map(str, measured))}, controlled {sorted(map(str, self._states))}")
         for name, seen in measured.items():
@@ -253,10 +255,10 @@ class ReserveController:
         return wanted
 
     def _fit(self, wanted: dict[Hashable, int], due: Mapping[Hashable, float]) -> None:
-        """Brings the sum to the limit. Who gives, in turn:
+        """Reduce the sum to the limit.
 
-        those with more than their due whose tails are fine; growth beyond the due; those with more than their due;
-        growth. So services that are all late take nothing from one another.
+        These give in turn: services above their due whose tails are fine; growth beyond the due; all services above
+        their due; any growth. So services that are all late take nothing from one another.
         """
         now = {name: state.reserve_ppm for name, state in self._states.items()}
         least = {

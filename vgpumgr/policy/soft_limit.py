@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hard and elastic limits: a container keeps to its part of the engine, or may use what others leave.
+"""Hard and elastic limits: a container keeps to its part of the engine, or may use time that others leave idle.
 
-GaiaGPU (Gu et al., ISPA 2018; vcuda-controller) has a loop in user space: every 120 ms it reads last second's use and
-adjusts how many blocks each process may launch; an elastic container gains a tenth per step while a part of the GPU is
-free, and when a newcomer wants its part back everybody is reset. That takes seconds.
+GaiaGPU (Gu et al., ISPA 2018; vcuda-controller) has a loop in user space. Every 120 ms it reads the use of the last
+second and adjusts how many blocks each process may launch. An elastic container gains a tenth per step while a part of
+the GPU is free, and when a newcomer wants its part back, all containers are reset. That takes seconds.
 
-Here no controller takes part. Both limits are parameters of the core (`terms`): a hard limit is a cap, an elastic one a
-weight with the elastic top as its cap. The core conserves work, so idle time is used at once, and given back at once:
-an owner that wakes is eligible at the next pick. How soon it then has its *part* follows from the lag bound
-(scheduler.md, R10) and is `reclaim_ns`; where that is above RECLAIM_NS, because the part is small beside the
-timeslices, the owner also gets a reservation of its part per RECLAIM_NS (R6), which bounds it whatever the weights.
-Beside such reservations others wait longer for their turn; so that no cap credit of that time is lost, RECLAIM_NS of it
-can be saved up.
+There is no such controller here. Both limits are parameters of the core (`terms`): a hard limit is a cap; an elastic
+limit is a weight, with the elastic top as its cap. The core is work-conserving: idle time is used at once, and given
+back at once, because an owner that wakes is eligible at the next pick. The lag bound (scheduler.md, R10) determines how
+soon the owner then has its *part*; `reclaim_ns` computes it. If that is above RECLAIM_NS, because the part is small
+compared with the timeslices, the owner also gets a reservation of its part per RECLAIM_NS (R6). This bounds the time
+whatever the weights are. Such reservations make other containers wait longer for their turn. To lose no cap credit
+meanwhile, a container can save up RECLAIM_NS of it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from vgpumgr.policy.terms import Terms, permille
 from vgpumgr.ranges import PERMILLE
 
 RECLAIM_NS = 10_000_000
-# GaiaGPU: an elastic container never fills a GPU that a newcomer may want.
+# As in GaiaGPU, an elastic container never fills a GPU that a newcomer may want.
 ELASTIC_TOP_PERMILLE = 900
 
 
 @dataclass(frozen=True, kw_only=True)
 class SoftLimit:
-    """`share_permille` of the engine is the container's own; `elastic` ones may use idle time up to the top."""
+    """`share_permille` of the engine belongs to the container; an `elastic` one may use idle time up to the top."""
 
     share_permille: int
     elastic: bool = False
@@ -48,7 +48,7 @@ class SoftLimit:
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """What decides how soon the engine can change hands, ns; `reserve_limit_permille` may be reserved in total."""
+    """Limits how soon the engine can change hands, ns. In total, `reserve_limit_permille` may be reserved."""
 
     timeslice_ns: int
     max_chunk_ns: int
@@ -61,9 +61,9 @@ class Engine:
 
 
 def reclaim_ns(share_permille: int, engine: Engine) -> int:
-    """By weights alone: from its waking, when at the latest an owner gets its first service.
+    """Return the longest time from an owner's waking to its first service, with weights alone.
 
-    It may start behind by one timeslice and one chunk of engine time, and gains at its share of the engine.
+    An owner may start behind by one timeslice and one chunk of engine time, and gains at its share of the engine.
     """
     permille("share_permille", share_permille, least=1)
     behind_ns = engine.timeslice_ns + engine.max_chunk_ns
@@ -71,9 +71,9 @@ def reclaim_ns(share_permille: int, engine: Engine) -> int:
 
 
 def terms(limits: Mapping[Hashable, SoftLimit], engine: Engine) -> dict[Hashable, Terms]:
-    """Terms that give every owner its part back within RECLAIM_NS of its waking, plus one chunk.
+    """Return terms that give every owner its part back within RECLAIM_NS of its waking, plus one chunk.
 
-    ValueError if the parts exceed the engine, or what must be reserved exceeds what may be.
+    ValueError if the parts exceed the engine, or the necessary reservations exceed `reserve_limit_permille`.
     """
     total = sum(limit.share_permille for limit in limits.values())
     if total > PERMILLE:

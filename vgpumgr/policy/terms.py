@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy asks of the scheduler core for one group: weight, cap and reservation.
+"""The parameters that a policy sets in the scheduler core for one group: weight, cap and reservation.
 
-The members have the names and units of the core's group parameters; what they mean is written there.
+The members have the names and units of the core's group parameters, where their meaning is documented.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Terms:
 
 
 def permille(what: str, value: int, *, least: int = 0) -> int:
-    """`value` if it is a whole permille of the engine; ValueError names `what` otherwise."""
+    """Return `value` if it is a whole permille of the engine; otherwise a ValueError names `what`."""
     if type(value) is not int or not least <= value <= PERMILLE:
         raise ValueError(f"{what} {value!r} is not a whole number in {least}..{PERMILLE} permille")
     return value

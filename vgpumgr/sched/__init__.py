@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler core of the kernel module in user space: `core` drives it, `_build` compiles it.
 
-Importing this package needs nothing; importing `vgpumgr.sched.core` needs the compiled extension.
+Importing this package has no prerequisites; importing `vgpumgr.sched.core` needs the compiled extension.
 """

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the scheduler core of the kernel module as the extension `vgpumgr.sched._core`.
 
-`ffibuilder` is what the wheel build uses (paths are relative to the project's root).
-`python -m vgpumgr.sched._build` builds the extension in place, in a source tree whose
-wheel was installed without it.
+The wheel build uses `ffibuilder`, whose paths are relative to the project's root. `python -m vgpumgr.sched._build`
+builds the extension in place, in a source tree whose wheel was installed without it.
 """
 
 from __future__ import annotations
@@ -146,8 +145,7 @@ bool group_is_member(const struct vgpu_group *);
 bool slice_is_member(const struct vgpu_slice *);
 """
 
-# What tests look at and the kernel has no use for.  A virtual time can only be set while
-# the engine has no groups.
+# Functions that only tests need, not the kernel.  Virtual time can only be set while the engine has no groups.
 PREAMBLE = """
 #include "vgpu_lease.h"
 
@@ -190,7 +188,7 @@ def build(target_dir: Path, *, core: Path = ROOT / CORE) -> Path:
     with tempfile.TemporaryDirectory() as scratch:
         built = Path(make_builder(str(core)).compile(tmpdir=scratch))
         target = target_dir / built.name
-        # Never truncate a file that a running process has mapped.
+        # A running process may have the file mapped, so the file must not be truncated.
         partial = target.with_suffix(".new")
         shutil.copyfile(built, partial)
         partial.replace(target)

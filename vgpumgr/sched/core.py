@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel module's scheduler core (kmod/sched), to be driven from Python.
+"""Python interface of the kernel module's scheduler core (kmod/sched).
 
-Pure: no clock and no threads, the caller passes the time (nanoseconds) to every call. All rules
-and units are documented in kmod/sched/vgpu_sched.h; here are only names and types. A `Scheduler`
-owns the memory of its groups and slices. Not thread safe.
+Pure: no clock and no threads, the caller passes the time (nanoseconds) to every call. All rules and units are
+documented in kmod/sched/vgpu_sched.h; this module only adds names and types. A `Scheduler` owns the memory of its
+groups and slices. Not thread safe.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _item(item: ItemInfo) -> Any:
 
 
 def combination_fault(policy: Policy, mode: Mode, band: Band) -> Field:
-    """Which of them is not legal with the others; NONE if all are."""
+    """Return which of the three is not legal with the others; NONE if all are."""
     for name, value in (("policy", policy), ("mode", mode), ("band", band)):
         _must_fit(name, value, 32)
     return Field(lib.vgpu_combination_check(policy, mode, band))
@@ -116,7 +116,7 @@ _FIELD_OF = {f"{field.name.lower()}_ns": field for field in Field} | {
 
 
 def _call(function: Any, *arguments: Any, subject: object = None) -> None:
-    """Call the core; of what is passed to it bare, only times can be too large or negative."""
+    """Call the core. Only times are passed without a range check, so an OverflowError always means a time."""
     try:
         fault = function(*arguments)
     except OverflowError:
@@ -191,7 +191,7 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`struct vgpu_decision`; `wake_at_ns` is None for "never", `idle` and `payer` count without `slice`."""
+    """`struct vgpu_decision`. `wake_at_ns` is None for "never"; `idle` and `payer` are valid only without `slice`."""
 
     slice: Slice | None
     limit_ns: int
@@ -205,7 +205,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """`struct vgpu_lease`; a time is None for "never", `idle` and `payer` count without `slice`."""
+    """`struct vgpu_lease`. A time is None for "never"; `idle` and `payer` are valid only without `slice`."""
 
     slice: Slice | None
     number: int
@@ -234,7 +234,7 @@ class Scheduler:
         self.c: Any = ffi.new("struct vgpu_sched *")
         self._decision = ffi.new("struct vgpu_decision *")
         self._lease = ffi.new("struct vgpu_lease *")
-        # The core hands back addresses; these also keep its memory alive.
+        # The core returns addresses. These tables map them to objects, and keep the memory alive.
         self._slices: dict[Any, Slice] = {}
         self._groups: dict[Any, Group] = {}
         _call(lib.vgpu_sched_init, self.c, _params("vgpu_sched_params", params), now_ns)
@@ -257,7 +257,7 @@ class Scheduler:
         return int(lib.vgpu_sched_timeslice_floor(self.c))
 
     def set_virtual_time(self, vtime: int) -> None:
-        """For tests: where virtual time stands, before the first group is added."""
+        """Set the virtual time before the first group is added. For tests."""
         if self._groups:
             raise ValueError("the engine has groups")
         _must_fit("vtime", vtime, 64)
@@ -278,7 +278,7 @@ class Scheduler:
         _call(lib.vgpu_group_update, self.c, group.c, c_params, now_ns, subject=group)
 
     def remove_group(self, group: Group, now_ns: int) -> None:
-        """Refused while the group has slices."""
+        """Remove a group, which must have no slices."""
         _call(lib.vgpu_group_remove, self.c, group.c, now_ns, subject=group)
         del self._groups[group.c]
 
@@ -303,16 +303,16 @@ class Scheduler:
         _call(lib.vgpu_slice_wake, self.c, target.c, now_ns, subject=target)
 
     def announce(self, target: Slice, item: ItemInfo, now_ns: int) -> None:
-        """The slice has a ready item, and this is the first."""
+        """Announce that the slice has a ready item, and that `item` is the first."""
         _call(lib.vgpu_slice_announce, self.c, target.c, _item(item), now_ns, subject=target)
 
     def item_done(self, target: Slice, now_ns: int, *, next_item: ItemInfo | None = None) -> None:
-        """The first item is complete; without `next_item` the slice sleeps."""
+        """Complete the first item. Without `next_item` the slice sleeps."""
         c_next = ffi.NULL if next_item is None else _item(next_item)
         _call(lib.vgpu_slice_item_done, self.c, target.c, c_next, now_ns, subject=target)
 
     def end_request(self, target: Slice, now_ns: int) -> None:
-        """No more items follow the last one after all."""
+        """Declare that no more items follow the last one, although more were announced."""
         _call(lib.vgpu_slice_end_request, self.c, target.c, now_ns, subject=target)
 
     def sleep(self, target: Slice, now_ns: int) -> None:
@@ -340,17 +340,17 @@ class Scheduler:
     # ---- leases
 
     def ready(self, target: Slice, now_ns: int, *, first: ItemInfo | None = None) -> None:
-        """Streams of the slice have work and no lease."""
+        """Declare that the slice's streams have work and no lease."""
         c_first = ffi.NULL if first is None else _item(first)
         _call(lib.vgpu_slice_ready, self.c, target.c, c_first, now_ns, subject=target)
 
     def lend(self, now_ns: int) -> Lease:
-        """The engine is free: who gets it, and until when."""
+        """Lend the free engine: return which slice gets it, and until when."""
         _call(lib.vgpu_sched_lend, self.c, now_ns, self._lease)
         return self._lease_now()
 
     def review(self, now_ns: int) -> Lease:
-        """How long does the present lease last, as things are now?"""
+        """Return how long the present lease lasts in the present state."""
         _call(lib.vgpu_sched_review, self.c, now_ns, self._lease)
         return self._lease_now()
 
@@ -371,7 +371,7 @@ class Scheduler:
         )
 
     def yield_lease(self, target: Slice, now_ns: int, how: Yield = Yield()) -> None:  # noqa: B008
-        """The slice's work has left the engine, or the gate has closed: its lease is over."""
+        """End the slice's lease, because its work has left the engine or the gate has closed."""
         _must_fit("kernel_id", how.kernel_id, 32)
         _must_fit("hint_ns", how.hint_ns, 64)
         flags = 0
@@ -381,37 +381,37 @@ class Scheduler:
         _call(lib.vgpu_slice_yield, self.c, target.c, c_yield, now_ns, subject=target)
 
     def unused(self, unused_ns: int, now_ns: int) -> None:
-        """Of the time since the last call, the lease was not used for so long."""
+        """Report for how long the lease was not used since the last call."""
         _must_fit("unused_ns", unused_ns, 64)
         _call(lib.vgpu_sched_unused, self.c, unused_ns, now_ns)
 
     def owe(self, target: Slice, ns: int, now_ns: int) -> None:
-        """Work of the slice was found that nobody charged it for."""
+        """Charge the slice for work that was found later and charged to no slice."""
         _must_fit("ns", ns, 64)
         _call(lib.vgpu_slice_owe, self.c, target.c, ns, now_ns, subject=target)
 
     def busy_until(self, until_ns: int) -> None:
-        """Say when the engine stops executing: from then on nobody is charged, until the next pick."""
+        """Set when the engine stops executing. After that time no slice is charged until the next pick."""
         _call(lib.vgpu_sched_busy_until, self.c, until_ns)
 
     @property
     def left_ns(self) -> int:
-        """How much longer the owner, which executes, may be charged: by timeslice, caps and what is reserved."""
+        """How much longer the executing owner may be charged, given its timeslice, caps and reserved time."""
         return int(lib.vgpu_sched_left_ns(self.c))
 
     @property
     def is_urgent(self) -> bool:
-        """Would a pick cut the present run for band L?"""
+        """Whether a pick would cut the present run for band L."""
         return bool(lib.vgpu_sched_is_urgent(self.c))
 
     def predicted_ns(self, group: Group, item: ItemInfo) -> int | None:
-        """How long this item of the group is predicted to take; None for "no idea, very long"."""
+        """Return the predicted duration of this item of the group; None for "unknown, very long"."""
         self._must_be_here(group, group.c in self._groups)
         ns = int(lib.vgpu_predict_duration_ns(group.c, _item(item)))
         return None if ns == _NEVER else ns
 
     def predicted_inversion_ns(self, group: Group, kernel_id: int, elapsed_ns: int, piece_ns: int) -> int | None:
-        """How much longer a piece begun now is expected to take than the rest of the gap; None if unknown."""
+        """Return how much longer than the rest of the gap a piece begun now is expected to take; None if unknown."""
         self._must_be_here(group, group.c in self._groups)
         _must_fit("kernel_id", kernel_id, 32)
         _must_fit("elapsed_ns", elapsed_ns, 64)
@@ -440,13 +440,13 @@ class Scheduler:
 
 
 def histogram_bucket(length_ns: int) -> int:
-    """The bucket of `GroupStats.histogram` that counts runs of this length."""
+    """Return the bucket of `GroupStats.histogram` that counts runs of this length."""
     _must_fit("length_ns", length_ns, 64)
     return int(lib.vgpu_hist_bucket(length_ns))
 
 
 def histogram_bucket_start_ns(bucket: int) -> int:
-    """The least run length that a bucket counts."""
+    """Return the least run length that a bucket counts."""
     if not 0 <= bucket < lib.VGPU_HIST_BUCKETS:
         raise ValueError(f"bucket: {bucket} is outside 0..{lib.VGPU_HIST_BUCKETS - 1}")
     return int(lib.vgpu_hist_bucket_start_ns(bucket))

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call of the scheduler core is refused for: `enum vgpu_sched_field`, in words.
+"""Reasons why the scheduler core refuses a call: `enum vgpu_sched_field`, in words.
 
 ValueError
-  RefusedError             a call that changed nothing; `field` says what for
+  RefusedError             a call that changed nothing; `field` says why
     ParameterError    a parameter at fault
-    CallError         out of order, or for something that is not (or already) there
+    CallError         a call out of order, or for an object that is absent (or already present)
 """
 
 import enum
 
 
 class Field(enum.IntEnum):
-    """What a call is refused for (`enum vgpu_sched_field`)."""
+    """Why a call is refused (`enum vgpu_sched_field`)."""
 
     NONE = 0
     MAX_CHUNK = 1
@@ -75,7 +75,7 @@ _REASONS = {
 
 
 class RefusedError(ValueError):
-    """A call the core refuses; nothing was changed. `field` says what for."""
+    """The core refused a call; nothing was changed. `field` says why."""
 
     def __init__(self, field: Field, subject: object = None) -> None:
         reason = _REASONS[field]
@@ -88,4 +88,4 @@ class ParameterError(RefusedError):
 
 
 class CallError(RefusedError):
-    """Out of order, or for an object that is not (or already) there."""
+    """The call was out of order, or for an object that is absent (or already present)."""

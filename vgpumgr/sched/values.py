@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes into the scheduler core and comes out of it: its enumerations and plain structures.
+"""Inputs and outputs of the scheduler core: its enumerations and plain structures.
 
 All rules and units are documented in kmod/sched/vgpu_sched.h.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 class Policy(enum.IntEnum):
-    """What becomes of time that nobody uses (`enum vgpu_policy`)."""
+    """What happens to time that no group uses (`enum vgpu_policy`)."""
 
     BEST_EFFORT = 0
     EQUAL_SHARE = 1
