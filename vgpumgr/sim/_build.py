@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the simulator's engine and the scheduler core as one extension, `vgpumgr.sim._native`.
 
-`ffibuilder` is what the wheel build uses (paths are relative to the project's root).
-`python -m vgpumgr.sim._build` builds the extension in place, in a source tree whose
-wheel was installed without it.
+The wheel build uses `ffibuilder`, whose paths are relative to the project's root. `python -m vgpumgr.sim._build` builds
+the extension in place, in a source tree whose wheel was installed without it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from cffi import FFI
 
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = "vgpumgr/sim/native"
-# By path: where a wheel is built, `vgpumgr` itself need not be importable.
+# Import by path, because `vgpumgr` itself need not be importable where a wheel is built.
 CORE_BUILD: dict[str, Any] = runpy.run_path(str(ROOT / "vgpumgr" / "sched" / "_build.py"))
 
 CDEF = """
@@ -82,7 +81,7 @@ struct vgpu_group *sim_core_group(struct sim *, u32);
 
 
 def make_builder(root: str, *, compile_args: tuple[str, ...] = ()) -> FFI:
-    """Describe the extension for the sources below `root`, a prefix of paths."""
+    """Describe the extension for the sources below `root`, a path prefix."""
     core, native = f"{root}{CORE_BUILD['CORE']}", f"{root}{NATIVE}"
     builder = FFI()
     builder.cdef(CORE_BUILD["CDEF"] + CDEF)
@@ -107,7 +106,7 @@ def build(target_dir: Path) -> Path:
     with tempfile.TemporaryDirectory() as scratch:
         built = Path(make_builder(f"{ROOT}/").compile(tmpdir=scratch))
         target = target_dir / built.name
-        # Never truncate a file that a running process has mapped.
+        # A running process may have the file mapped, so the file must not be truncated.
         partial = target.with_suffix(".new")
         shutil.copyfile(built, partial)
         partial.replace(target)

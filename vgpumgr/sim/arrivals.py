@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When requests arrive: Poisson, periodic, on-off, diurnal, or with a step.
+"""Arrival times of requests: Poisson, periodic, on-off, diurnal, or with a step.
 
-Each function returns ascending times in nanoseconds within [0, duration). Rates are requests per
-second. Deterministic by the generator that is passed in. Processes whose rate changes are drawn by
-thinning (Lewis and Shedler, 1979).
+Each function returns ascending times in nanoseconds within [0, duration). Rates are requests per second. The result is
+determined by the generator that is passed in. Processes with a changing rate are drawn by thinning (Lewis and Shedler,
+1979).
 """
 
 import math
@@ -17,19 +17,19 @@ SECOND_NS = 1_000_000_000
 
 
 def poisson(random: np.random.Generator, *, rate: float, duration_ns: int) -> Times:
-    """Independent arrivals."""
+    """Poisson arrivals: independent of one another."""
     return _poisson_between(random, rate, 0, duration_ns)
 
 
 def periodic(*, rate: float, duration_ns: int, phase_ns: int = 0) -> Times:
-    """One every 1/rate, the first at `phase_ns`."""
+    """One arrival every 1/rate, the first at `phase_ns`."""
     count = max(0, math.ceil((duration_ns - phase_ns) * rate / SECOND_NS))
     times: Times = phase_ns + np.rint(np.arange(count) * (SECOND_NS / rate)).astype(np.int64)
     return times[times < duration_ns]
 
 
 def on_off(random: np.random.Generator, *, rate: float, mean_on_ns: int, mean_off_ns: int, duration_ns: int) -> Times:
-    """Poisson while on, silent while off; both stretches exponential (a Markov-modulated process of two states)."""
+    """Poisson while on, none while off. Both phases have exponential lengths (a two-state Markov-modulated process)."""
     times: list[Times] = []
     now_ns = 0.0
     on = bool(random.random() < mean_on_ns / (mean_on_ns + mean_off_ns))
@@ -44,7 +44,7 @@ def on_off(random: np.random.Generator, *, rate: float, mean_on_ns: int, mean_of
 def diurnal(
     random: np.random.Generator, *, rate: float, amplitude: float, period_ns: int, phase: float, duration_ns: int
 ) -> Times:
-    """Poisson with the rate going up and down like a sine; `phase` in parts of the period."""
+    """Poisson with a rate that follows a sine. `phase` is a fraction of the period."""
 
     def at(time_ns: Times) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
         return rate * (1 + amplitude * np.sin(2 * math.pi * (time_ns / period_ns + phase)))
@@ -53,7 +53,7 @@ def diurnal(
 
 
 def step(random: np.random.Generator, *, rate: float, factor: float, at_ns: int, duration_ns: int) -> Times:
-    """Poisson whose rate is multiplied by `factor` from `at_ns` on."""
+    """Poisson with a rate that is multiplied by `factor` from `at_ns` on."""
     at_ns = min(at_ns, duration_ns)
     before = _poisson_between(random, rate, 0, at_ns)
     return np.concatenate([before, _poisson_between(random, rate * factor, at_ns, duration_ns)])

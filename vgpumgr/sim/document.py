@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML as a tree that remembers where each value stands, for errors that name file, line and field.
+"""YAML as a tree that keeps each value's position, for errors that name file, line and field.
 
-A strict part of YAML: no anchors, aliases, tags, merges or repeated keys, one document, and of the
-plain scalars only whole and decimal numbers, true, false and null are not text. So nothing can grow
-when it is read, and `no` or `1:30` mean what they look like. Size and depth are bounded.
+A strict subset of YAML: no anchors, aliases, tags, merges or repeated keys, and one document. Plain scalars are text,
+except whole and decimal numbers, true, false and null. So a document cannot expand when it is read, and `no` or `1:30`
+mean what they look like. Size and depth are bounded.
 """
 
 import copy
@@ -35,13 +35,13 @@ Plain = Scalar | dict[str, "Plain"] | list["Plain"]
 
 @dataclass
 class Node:
-    """A value, and where it was written: ``file:line`` or the option that set it."""
+    """A value and its origin: ``file:line``, or the option that set it."""
 
     value: "Scalar | dict[str, Node] | list[Node]"
     where: str
 
     def plain(self) -> Plain:
-        """Return it as dictionaries, lists and scalars."""
+        """Return the value as dictionaries, lists and scalars."""
         if isinstance(self.value, dict):
             return {key: part.plain() for key, part in self.value.items()}
         if isinstance(self.value, list):
@@ -49,7 +49,7 @@ class Node:
         return self.value
 
     def at(self, path: Iterable[str | int]) -> "Node":
-        """Return the node a path leads to, or the last one on the way that exists."""
+        """Return the node at a path, or the last node on the path that exists."""
         node = self
         for step in path:
             below: Node | None = None
@@ -64,7 +64,7 @@ class Node:
 
 
 def read_limited(path: Path, *, limit_bytes: int, what: str) -> str:
-    """Return a file's text. ScenarioError for what cannot be read, is no UTF-8 or is larger than the limit."""
+    """Return a file's text. ScenarioError if it is unreadable, not UTF-8 or larger than the limit."""
     try:
         with path.open("rb") as file:
             data = file.read(limit_bytes + 1)
@@ -95,7 +95,7 @@ def parse(text: str, name: str) -> Node:
 
 
 def parse_value(text: str, where: str) -> Node:
-    """Return the tree of a value given on the command line, all of it written at `where`. ScenarioError."""
+    """Return the tree of a value from the command line. All of its nodes get the origin `where`. ScenarioError."""
     node = parse(text, where)
     for part in _all(node):
         part.where = where
@@ -103,9 +103,9 @@ def parse_value(text: str, where: str) -> Node:
 
 
 def assign(root: Node, path: str, value: Node) -> None:
-    """Put a value where a path like ``tenants.blue.weight``, ``tenants[0].weight`` or ``tenants.*.weight`` leads.
+    """Put a value at a path like ``tenants.blue.weight``, ``tenants[0].weight`` or ``tenants.*.weight``.
 
-    Members of a list are also named by their `name`. A field that is not there is made, a member of a list is not.
+    Members of a list can also be named by their `name`. A missing field is created, a missing member of a list is not.
     ScenarioError.
     """
     steps = _steps(path, value.where)
@@ -122,7 +122,7 @@ def assign(root: Node, path: str, value: Node) -> None:
 
 
 def _reached(nodes: list[Node], step: str | int, made: Node) -> list[Node]:
-    """Return what a step leads to from all of the nodes; where a field is missing, a copy of `made` becomes it."""
+    """Return all nodes that a step reaches from these nodes. A missing field is created as a copy of `made`."""
     for node in nodes:
         if isinstance(node.value, dict) and isinstance(step, str) and step != "*" and step not in node.value:
             node.value[step] = copy.deepcopy(made)
@@ -176,7 +176,7 @@ def _all(node: Node) -> Iterator[Node]:
 
 
 class _Builder:
-    """Builds a tree from YAML's events; one object for one text."""
+    """Builds a tree from YAML's events. Each text needs a new object."""
 
     def __init__(self, text: str, name: str) -> None:
         self._name = name
@@ -247,7 +247,7 @@ class _Builder:
 
 def _scalar(event: yaml.ScalarEvent) -> Scalar:
     text: str = event.value
-    if event.style is not None:  # quoted, or a block
+    if event.style is not None:  # a quoted or block scalar is always text
         return text
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]

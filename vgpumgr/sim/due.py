@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each group of a scenario is due over time, whatever the scheduler.
+"""The engine time due to each group of a scenario, independent of the scheduler.
 
-The reference is the project's one definition of entitlement (vgpumgr.entitlement): fluid
-water-filling by weight under caps, over the groups that have work at each moment. A tenant with a
-constant backlog always has. When one with requests has work follows from the same sharing (fluid.py):
-from a request's arrival until an ideal engine would be done with it. Pauses of its host between two
-kernels are not in that, so then it is an estimate, and reports mark it. Under `equal_share` and
-`fixed_share` a group is due its slices by places.
+The reference is the project's one definition of entitlement (vgpumgr.entitlement): fluid water-filling by weight under
+caps, over the groups that have work at each moment. A tenant with a constant backlog always has work. For a tenant with
+requests, the same sharing decides when it has work (fluid.py): from a request's arrival until an ideal engine has
+finished it. This ignores pauses of the host between two kernels, so the result is an estimate, and reports mark it.
+Under `equal_share` and `fixed_share` a group is due its slices by places.
 """
 
 import functools
@@ -30,7 +29,7 @@ _Class = tuple[int, Fraction, int]
 
 @dataclass(frozen=True)
 class _Stretch:
-    """A time between two changes of the scenario. `classes`: of all groups that are there."""
+    """A time between two changes of the scenario. `classes`: of all groups that are present."""
 
     start_ns: int
     end_ns: int
@@ -38,10 +37,10 @@ class _Stretch:
 
 
 class Due:
-    """Time due to each group by name. `exact`: nobody has requests, so that when they have work is known."""
+    """Time due to each group by name. `exact`: no group has requests, so the times with work are known."""
 
     def __init__(self, scenario: schema.Scenario, asked: Mapping[str, Asked]) -> None:
-        """`asked`: the requests of each group that has some; who is missing always has work."""
+        """`asked`: the requests of each group that has some; a group that is missing always has work."""
         self.exact = not asked
         self._stretches = list(_stretches(scenario))
         self._busy = _busy(scenario, self._stretches, asked)
@@ -64,12 +63,12 @@ class Due:
         return np.concatenate([[0.0], np.cumsum(share * np.diff(self.at_ns))])
 
     def share(self, name: str, start_ns: int, end_ns: int) -> float:
-        """Return the part that is due of the time between two moments."""
+        """Return the part of the time between two moments that is due to a group."""
         due_ns = np.interp([start_ns, end_ns], self.at_ns, self.time_ns(name))
         return float(due_ns[1] - due_ns[0]) / (end_ns - start_ns)
 
     def _shares_of_classes(self, scenario: schema.Scenario) -> dict[tuple[int, _Class], NDArray[np.float64]]:
-        """For each stretch and class the part due to one busy group of it, between each two of `at_ns`."""
+        """Return, for each stretch and class, the part due to one busy group between each two of `at_ns`."""
         starts = self.at_ns[:-1]
         found: dict[tuple[int, _Class], NDArray[np.float64]] = {}
         for stretch in self._stretches:
@@ -89,7 +88,7 @@ class Due:
 
 
 def _busy(scenario: schema.Scenario, stretches: Sequence[_Stretch], asked: Mapping[str, Asked]) -> dict[str, Intervals]:
-    """When each group has work."""
+    """Return when each group has work."""
     constant = {
         group.name: np.array([[group.tenant.starts, _end(group.tenant, scenario)]], dtype=np.int64)
         for group in _groups(scenario)
@@ -109,7 +108,7 @@ def _busy(scenario: schema.Scenario, stretches: Sequence[_Stretch], asked: Mappi
 
 
 def _rates(scenario: schema.Scenario, stretch: _Stretch) -> fluid.Rates:
-    """What one group of each class is due when so many of each, in their order, have work."""
+    """Return a function from the number of busy groups of each class, in order, to the part due to one of them."""
     classes = sorted(set(stretch.classes.values()))
     if scenario.scheduler.policy == "best_effort":
         return functools.cache(functools.partial(_filled, classes))
@@ -145,7 +144,7 @@ def _groups(scenario: schema.Scenario) -> list[_Group]:
 
 
 def _stretches(scenario: schema.Scenario) -> Iterator[_Stretch]:
-    """Who is attached has its places, at work or not; who has left has none."""
+    """Split the scenario at its changes. A group is present until it leaves, whether it has work or not."""
     groups = _groups(scenario)
     leaving = {_end(tenant, scenario) for tenant in scenario.tenants}
     moments = sorted({0, scenario.duration} | leaving | {change.at for change in scenario.changes})
@@ -160,7 +159,7 @@ def _stretches(scenario: schema.Scenario) -> Iterator[_Stretch]:
 
 
 def _class(group: _Group) -> _Class:
-    """The cap is the group's own, or that of its slices if all have one."""
+    """Return weight, cap and number of slices. If all slices have caps, their sum also bounds the cap."""
     cap = Fraction(group.limits.cap, MILLION) if group.limits.cap else Fraction(1)
     caps = [part.cap for part in group.tenant.slices if part.cap]
     if len(caps) == len(group.tenant.slices):
@@ -173,7 +172,7 @@ def _end(tenant: schema.Tenant, scenario: schema.Scenario) -> int:
 
 
 def _within(intervals: Intervals, at_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of the moments lie in one of the intervals, which ascend and do not touch."""
+    """Return which moments lie in one of the intervals, which ascend and do not touch."""
     if not len(intervals):
         return np.zeros(len(at_ns), dtype=np.bool_)
     index = np.searchsorted(intervals[:, 0], at_ns, side="right") - 1

@@ -9,13 +9,12 @@
     sim.run_until(2_000_000_000)
     sim.runs(), sim.requests(device), sim.counters()
 
-Time begins at 0 and is in nanoseconds. `run_until(t)` simulates all that happens before t; what
-happens at t itself comes after whatever is changed between the two calls, as if a controller
-had acted at t. The same calls with the same seed give the same schedule, whose hash
-`schedule_hash` is. Not thread safe; the interpreter's lock is free while C runs.
+Time begins at 0 and is in nanoseconds. `run_until(t)` simulates everything that happens before t. Changes made between
+two calls take effect before the events at t itself, as if a controller had acted at t. The same calls with the same
+seed give the same schedule, identified by `schedule_hash`. Not thread safe; C code runs without the interpreter's lock.
 
-Every refusal is a ValueError that says what was expected, and changes nothing. An object that
-was removed, or belongs to another simulation, is refused too.
+Every refusal is a ValueError that says what was expected, and changes nothing. An object that was removed, or that
+belongs to another simulation, is refused too.
 """
 
 from __future__ import annotations
@@ -90,15 +89,15 @@ def _all_schedulers() -> dict[str, Any]:
 
 
 def schedulers() -> dict[str, dict[str, SchedulerParameter]]:
-    """Every scheduler there is, and its parameters. "vgpumgr" is the kernel module's core."""
+    """All schedulers and their parameters. "vgpumgr" is the kernel module's core."""
     return {name: _parameters_of(scheduler) for name, scheduler in _all_schedulers().items()}
 
 
 class Simulation:
     """One engine under one scheduler; see the module.
 
-    `parameters` are the scheduler's own (`schedulers()` lists them). `record_runs` and
-    `record_items` say whether `runs()` and `items()` are kept; each costs memory per entry.
+    `parameters` are the scheduler's own (`schedulers()` lists them). `record_runs` and `record_items` select whether
+    `runs()` and `items()` are kept; each costs memory per entry.
     """
 
     def __init__(
@@ -132,16 +131,17 @@ class Simulation:
 
     @property
     def groups(self) -> list[SimGroup]:
-        """Those that were not removed."""
+        """The groups that were not removed."""
         return list(self._groups)
 
     def slices_of(self, group: SimGroup) -> list[SimSlice]:
-        """Those that were not removed."""
+        """The group's slices that were not removed."""
         return list(self._known_group(group))
 
     def add_group(self, name: str, params: GroupParams, *, priority: int = 0) -> SimGroup:
-        """A tenant. Schedulers take of `params` what they know; `priority` (0 is served first) is
-        for the baselines that have one. Names are labels and need not be unique."""
+        """Add a tenant. A scheduler uses the `params` that it knows.
+
+        `priority` (0 is served first) is for baselines with priorities. Names are labels and need not be unique."""
         index = lib.sim_add_group(self._c, _c_params("vgpu_group_params", params), _priority(priority))
         _raise_if(index)
         group = SimGroup(index, name)
@@ -149,7 +149,7 @@ class Simulation:
         return group
 
     def update_group(self, group: SimGroup, params: GroupParams, *, priority: int | None = None) -> None:
-        """All parameters at once; the priority stays unless it is given."""
+        """Replace all parameters. The priority stays unless it is given."""
         self._known_group(group)
         c_params = _c_params("vgpu_group_params", params)
         if priority is None:
@@ -157,7 +157,7 @@ class Simulation:
         _raise_if(lib.sim_update_group(self._c, group.index, c_params, _priority(priority)))
 
     def remove_group(self, group: SimGroup) -> None:
-        """With all its slices."""
+        """Remove a group with all its slices."""
         for one in self.slices_of(group):
             self.remove_slice(one)
         _raise_if(lib.sim_remove_group(self._c, group.index))
@@ -166,7 +166,7 @@ class Simulation:
     def add_slice(
         self, group: SimGroup, source: Program | Backlog, *, params: SliceParams | None = None, name: str = ""
     ) -> SimSlice:
-        """A queue of the tenant, and the host program that fills it."""
+        """Add a queue of the tenant, and the host program that fills it."""
         slices = self._known_group(group)
         compiled = source.compile()
         index = lib.sim_add_slice(
@@ -183,7 +183,8 @@ class Simulation:
         _raise_if(lib.sim_update_slice(self._c, target.index, _c_params("vgpu_slice_params", params)))
 
     def remove_slice(self, target: SimSlice) -> None:
-        """Its host program and its queue end; an engine that executes for it is free at once.
+        """Remove a slice with its host program and queue. An engine that executes for it is free at once.
+
         Results stay readable."""
         self._known_slice(target)
         lib.sim_remove_slice(self._c, target.index)
@@ -191,8 +192,9 @@ class Simulation:
         self._groups[target.group].remove(target)
 
     def park_slice(self, target: SimSlice, *, parked: bool = True) -> None:
-        """Withhold the slice's kernels from the scheduler, or give them back. A piece that is
-        being executed is finished; the host program goes on as far as its queue lets it."""
+        """Withhold the slice's kernels from the scheduler, or release them.
+
+        A piece in execution is finished. The host program continues until its queue is full."""
         self._known_slice(target)
         lib.sim_park_slice(self._c, target.index, parked)
 
@@ -203,21 +205,21 @@ class Simulation:
         return int(self._c.now_ns)
 
     def run_until(self, t_ns: int) -> None:
-        """Simulate all that happens before `t_ns`, which must not lie in the past."""
+        """Simulate everything that happens before `t_ns`, which must not lie in the past."""
         if not self.now_ns <= t_ns <= TIME_MAX_NS:
             raise ValueError(f"t_ns: {t_ns} is not in {self.now_ns} (now)..{TIME_MAX_NS}")
         _raise_if(lib.sim_run(self._c, t_ns))
 
     @property
     def is_over(self) -> bool:
-        """Every host program has ended and every kernel is done: nothing will happen any more."""
+        """Whether every host program has ended and every kernel is done. Then nothing happens any more."""
         return all(self._c_slice(one).phase == lib.SIM_FINISHED for one in self._kept)
 
     # ---- results
 
     @property
     def schedule_hash(self) -> str:
-        """Of all decisions until now: which slice, when, for how long. 16 hex digits."""
+        """Hash of all decisions until now (which slice, when, for how long), as 16 hex digits."""
         return f"{int(self._c.hash):016x}"
 
     def counters(self) -> Counters:
@@ -233,7 +235,7 @@ class Simulation:
         )
 
     def slice_counters(self, target: SimSlice) -> SliceCounters:
-        """Of a removed slice too."""
+        """Return a slice's counters, also of a removed slice."""
         c = self._c_slice(target).counters
         compiled = self._kept.get(target) or self._removed[target]
         if compiled.is_open:
@@ -254,17 +256,19 @@ class Simulation:
         )
 
     def run_ns(self, group: SimGroup) -> int:
-        """Engine time of the group's slices, of those that are there now."""
+        """Return the engine time of the group's present slices."""
         return sum(self.slice_counters(one).run_ns for one in self.slices_of(group))
 
     def requests(self, target: SimSlice) -> npt.NDArray[Any]:
-        """Finished requests in order: arrival_ns, start_ns (of the first kernel on the engine),
-        end_ns, work_ns (of all its kernels)."""
+        """Return finished requests in order.
+
+        Fields: arrival_ns, start_ns (of the first kernel on the engine), end_ns, work_ns (of all its kernels)."""
         return _copied(self._c_slice(target).requests, REQUEST_DTYPE)
 
     def runs(self) -> npt.NDArray[Any]:
-        """Uninterrupted stays on the engine: start_ns, length_ns, group, slice, reason (`Reason`),
-        timeslice_ns (0: none). The last one may be still running."""
+        """Return the uninterrupted runs on the engine. The last one may still be running.
+
+        Fields: start_ns, length_ns, group, slice, reason (`Reason`), timeslice_ns (0: none)."""
         runs = _copied(self._c.runs, RUN_DTYPE)
         present = ffi.new("struct sim_run *")
         lib.sim_present_run(self._c, present)
@@ -274,21 +278,23 @@ class Simulation:
         return runs
 
     def items(self) -> npt.NDArray[Any]:
-        """Finished kernels in order of completion, if `record_items`: submitted_ns, ready_ns (all
-        before it done), start_ns, end_ns, work_ns, kernel_id, slice."""
+        """Return finished kernels in order of completion, if `record_items` is set.
+
+        Fields: submitted_ns, ready_ns (when all kernels before it were done), start_ns, end_ns, work_ns, kernel_id,
+        slice."""
         return _copied(self._c.items, ITEM_DTYPE)
 
     def core_stats(self, group: SimGroup) -> GroupStats:
-        """The core's own counters of a group; only of scheduler "vgpumgr"."""
+        """Return the core's own counters of a group; only for scheduler "vgpumgr"."""
         return _group_stats(self._core_group(group).stats)
 
     def core_lag_ns(self, group: SimGroup) -> int:
-        """What the engine owes a group according to the core; only of scheduler "vgpumgr"."""
+        """Return what the engine owes a group according to the core; only for scheduler "vgpumgr"."""
         c = self._core_group(group)
         sched = ffi.cast("struct vgpu_sched *", self._c.sched)
         return int(lib.vgpu_group_lag_ns(sched, c, self.now_ns))
 
-    # ---- inside
+    # ---- internals
 
     def _core_group(self, group: SimGroup) -> Any:
         self._known_group(group)

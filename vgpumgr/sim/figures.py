@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of one tenant in one seed, and how seeds are put together.
+"""The figures of one tenant in one seed, and how seeds are combined.
 
-Keys carry their unit: `_ns`, or none for parts of one, ratios and counts. A figure that a tenant
-cannot have (a latency without requests) is missing. Pure.
+Keys carry their unit: `_ns`, or none for fractions, ratios and counts. A figure that a tenant cannot have (a latency
+without requests) is missing. Pure.
 """
 
 import math
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from vgpumgr.sim.due import Due
 from vgpumgr.sim.played import GroupPlayed, Played
 
-# Reason of a run that another slice of the same group goes on with (engine.Reason.SLICE).
+# Reason of a run after which another slice of the same group continues (engine.Reason.SLICE).
 SAME_GROUP = 16
 
 WORST = frozenset(
@@ -32,7 +32,7 @@ WORST = frozenset(
 )
 """Of several copies of a tenant the worst one's is reported; of all other figures the mean."""
 
-# Student's t, two-sided 95 %, by degrees of freedom from 1 on; beyond the list the next decimal does not matter.
+# Student's t, two-sided 95 %, by degrees of freedom from 1 on. Beyond the list, the next decimal does not matter.
 _STUDENT_T = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
@@ -50,7 +50,7 @@ class Figure:
 
 
 def over_seeds(values: Sequence[float]) -> Figure:
-    """Put one figure's values of all seeds together."""
+    """Combine the values of one figure from all seeds."""
     count = len(values)
     mean = math.fsum(values) / count
     if count == 1:
@@ -62,7 +62,7 @@ def over_seeds(values: Sequence[float]) -> Figure:
 
 
 def over_copies(key: str, values: Sequence[float]) -> float:
-    """Put one figure of all copies of a tenant together."""
+    """Combine one figure of all copies of a tenant."""
     if key in WORST:
         return max(values, key=abs)
     return math.fsum(values) / len(values)
@@ -115,7 +115,7 @@ def _latencies(group: GroupPlayed, wall_ns: int) -> dict[str, float]:
 
 
 class Stays:
-    """Who had the engine when, from a seed's runs."""
+    """The runs of a seed, by group: which group had the engine when."""
 
     def __init__(self, runs: NDArray[Any]) -> None:
         order = np.argsort(runs["group"], kind="stable")
@@ -128,11 +128,11 @@ class Stays:
         self._none = runs[:0]
 
     def of(self, group: int) -> NDArray[Any]:
-        """Return a group's runs in the order of time."""
+        """Return a group's runs in order of time."""
         return self._runs.get(group, self._none)
 
     def obtained_ns(self, group: int, at_ns: NDArray[Any]) -> NDArray[np.float64]:
-        """Return how long a group had the engine in all until each of these times."""
+        """Return a group's total engine time until each of these times."""
         runs = self.of(group)
         edges = np.empty(2 * len(runs) + 1)
         total = np.zeros(2 * len(runs) + 1)
@@ -145,7 +145,7 @@ class Stays:
         return obtained
 
     def longest_ns(self, group: int, start_ns: int) -> int:
-        """Return the longest a group kept the engine in one run; its slices may take turns in it."""
+        """Return the longest time that a group kept the engine in one run, in which its slices may take turns."""
         runs = self.of(group)
         runs = runs[runs["start_ns"] + runs["length_ns"] > start_ns]
         if not len(runs):
@@ -156,9 +156,9 @@ class Stays:
         return int(np.add.reduceat(runs["length_ns"], first).max())
 
     def worst_lag_ns(self, group: GroupPlayed, due: Due, played: Played) -> float:
-        """Return the largest distance between what was due and what was obtained since the beginning.
+        """Return the largest difference between due and obtained time since the beginning.
 
-        Between the edges of its runs a group's lag only rises or only falls, so it is enough to look there.
+        Between the edges of a group's runs its lag only rises or only falls, so checking the edges is enough.
         """
         runs = self.of(group.index)
         edges = np.concatenate([runs["start_ns"], runs["start_ns"] + runs["length_ns"], due.at_ns])
@@ -168,7 +168,7 @@ class Stays:
 
 
 def jain(shares: Mapping[str, float]) -> float | None:
-    """Return Jain's index of obtained by entitled shares: 1 if all got the same part of what they are due."""
+    """Return Jain's index of obtained by entitled shares: 1 if all groups got the same part of their entitlement."""
     total = math.fsum(shares.values())
     squares = math.fsum(share * share for share in shares.values())
     return total * total / (len(shares) * squares) if squares else None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When groups with requests have work on an ideal engine, which divides itself at will and loses no time.
+"""When groups with requests have work on an ideal engine, which is divisible without limit and loses no time.
 
-All work of a request is there from its arrival on, and is done at the rate that its group is due
-at each moment (generalized processor sharing, Parekh and Gallager, 1993). Groups of one class are
-due the same, so that it is enough to count, per class, how much one of it has received.
+All work of a request is present from its arrival on, and is done at the rate that its group is due at each moment
+(generalized processor sharing, Parekh and Gallager, 1993). All groups of a class have the same rate, so it is enough to
+count, per class, how much work one group of it has received.
 """
 
 import heapq
@@ -15,7 +15,7 @@ import numpy as np
 from vgpumgr.sim.played import Asked, Intervals
 
 ENDLESS = float("inf")
-# Work that is left by rounding: no time that anybody could see.
+# Work below this is a rounding error, too short to be visible.
 _NOTHING_NS = 1e-3
 
 Rates = Callable[[tuple[int, ...]], Sequence[float]]
@@ -24,7 +24,7 @@ Rates = Callable[[tuple[int, ...]], Sequence[float]]
 
 @dataclass(frozen=True)
 class Span:
-    """A time in which every group keeps its class. `classes`: of the groups that are there, by name."""
+    """A time in which every group keeps its class. `classes`: of the groups that are present, by name."""
 
     start_ns: int
     end_ns: int
@@ -34,7 +34,7 @@ class Span:
 
 @dataclass
 class _State:
-    """`left`: work of each group that has some. `since`: when it began to have some."""
+    """`left`: remaining work of each group that has some. `since`: when that group's work began."""
 
     left: dict[str, float] = field(default_factory=dict)
     since: dict[str, float] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class _State:
 
 
 def busy(spans: Sequence[Span], asked: Mapping[str, Asked]) -> dict[str, Intervals]:
-    """Return when each group had work. Work of groups that are not there is dropped."""
+    """Return when each group had work. Work of groups that are not present is dropped."""
     arrivals = sorted(
         (float(at_ns), name, float(work_ns))
         for name, requests in asked.items()
@@ -64,7 +64,7 @@ def busy(spans: Sequence[Span], asked: Mapping[str, Asked]) -> dict[str, Interva
 
 
 def _play(span: Span, arrivals: Sequence[tuple[float, str, float]], position: int, state: _State) -> int:
-    """Go through one span and return the position of the next arrival."""
+    """Simulate one span and return the position of the next arrival."""
     counts = [0] * (max(span.classes.values(), default=-1) + 1)
     received = [0.0] * len(counts)
     ends: list[list[tuple[float, str]]] = [[] for _ in counts]
@@ -87,7 +87,7 @@ def _play(span: Span, arrivals: Sequence[tuple[float, str, float]], position: in
         for one, queue in enumerate(ends):
             while queue and queue[0][0] <= received[one] + _NOTHING_NS:
                 _, name = heapq.heappop(queue)
-                if until[name] > received[one] + _NOTHING_NS:  # more has come since
+                if until[name] > received[one] + _NOTHING_NS:  # more work has arrived since
                     heapq.heappush(queue, (until[name], name))
                     continue
                 counts[one] -= 1
@@ -123,6 +123,6 @@ def _add(
 
 
 def _whole(intervals: list[tuple[float, float]]) -> Intervals:
-    """In whole nanoseconds, and without those that are shorter."""
+    """Return the intervals in whole nanoseconds, without those that become empty."""
     found = np.rint(np.array(intervals, dtype=np.float64).reshape(-1, 2)).astype(np.int64)
     return found[found[:, 1] > found[:, 0]]

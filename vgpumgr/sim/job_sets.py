@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Job sets regenerated from published aggregates. No published data is copied, so none of these *is* the original.
+"""Job sets generated from published aggregates. No published data is copied, so none of these *is* the original.
 
-- `salus_trace`: the 100 jobs of Salus' evaluation (Yu and Chowdhury, MLSys 2020), whose trace is not public. Known:
-  100 jobs of a Tiresias trace, makespan 303.4 min on one device. Log-normal lengths with that sum.
-- `inference_apps`: its 42 inference applications on one GPU: 14 networks, three of each. Persistent memory is what the
-  networks' public parameter counts take in single precision.
+- `salus_trace`: the 100 jobs of Salus' evaluation (Yu and Chowdhury, MLSys 2020), whose trace is not public. Known are
+  100 jobs of a Tiresias trace, with a makespan of 303.4 min on one device. Log-normal lengths with that sum.
+- `inference_apps`: its 42 inference applications on one GPU: 14 networks, three of each. Persistent memory is the size
+  of the networks' public parameter counts in single precision.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ TOTAL_S = 18_204
 FLOOR_S = 10
 GAP_S = 10
 SIGMA = 1.3
-# Seconds per iteration of the networks Salus ran, smallest and largest (its tests/workloads.csv).
+# Seconds per iteration of the networks that Salus ran, smallest and largest (its tests/workloads.csv).
 ITERATION_S = (0.06, 1.2)
 
-# Network: parameters in MiB at 4 bytes each, and peak MiB when training with the smallest and largest batch
-# (Salus, tests/workloads.csv).
+# Network: parameters in MiB at 4 bytes each, and peak MiB when training with the smallest and the largest batch (Salus,
+# tests/workloads.csv).
 TRAINING_MIB: dict[str, tuple[int, int, int]] = {
     "alexnet": (233, 687, 1397),
     "googlenet": (27, 756, 2534),
@@ -41,7 +41,7 @@ TRAINING_MIB: dict[str, tuple[int, int, int]] = {
     "inception3": (91, 2500, 9379),
     "inception4": (163, 4445, 12662),
 }
-# Weights and the largest scratch at batch 1, MiB. Scratch is a bound for the family, not a measurement.
+# Weights and the largest scratch at batch 1, MiB. The scratch is an upper bound for the family, not a measurement.
 INFERENCE_MIB: dict[str, tuple[int, int]] = {
     "alexnet": (233, 200),
     "googlenet": (50, 200),
@@ -61,9 +61,10 @@ INFERENCE_MIB: dict[str, tuple[int, int]] = {
 
 
 def salus_trace(seed: int, *, jobs: int = JOBS, sigma: float = SIGMA) -> list[JobSpec]:
-    """Jobs with exact estimates; lengths log-normal, about FLOOR_S or more, TOTAL_S for each 100 jobs in sum.
+    """Return jobs with exact estimates.
 
-    Persistent memory is weights and momentum, ephemeral what a batch between the smallest and largest needs beyond it.
+    Lengths are log-normal, at least about FLOOR_S, with a sum of TOTAL_S for each 100 jobs. Persistent memory is
+    weights and momentum. Ephemeral memory is what a batch between the smallest and the largest needs beyond that.
     """
     if jobs < 1 or sigma < 0:
         raise ValueError(f"{jobs} jobs, sigma {sigma}: there must be at least one job, and sigma is not negative")
@@ -101,9 +102,9 @@ def _scaled(lengths: list[float], total: float) -> list[float]:
 def with_estimates(
     specs: list[JobSpec], *, sigma: float, seed: int, assumed_sigma: float | None = None
 ) -> list[JobSpec]:
-    """The same jobs with estimates that are wrong by a log-normal factor, median 1.
+    """Return the same jobs with estimates that are wrong by a log-normal factor with median 1.
 
-    The order knows how wrong they tend to be (`sigma`), unless `assumed_sigma` tells it otherwise.
+    The order knows the size of the errors (`sigma`), unless `assumed_sigma` gives it another value.
     """
     rng = random.Random(f"estimates {seed}")
     known = sigma if assumed_sigma is None else assumed_sigma

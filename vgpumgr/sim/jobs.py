@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs that take minutes, on the lanes of one device, switched at iteration boundaries.
 
-A coarse event loop for the policies that decide over seconds (`vgpumgr.policy`). It does not contain the engine of the
-simulator: an iteration is one piece of work that nobody interrupts.
+A coarse event loop for the policies that decide over seconds (`vgpumgr.policy`). It does not contain the simulator's
+engine: an iteration is one piece of work that is never interrupted.
 
-Lanes that run side by side are a *model*, stated with every result: while k lanes run, the device does `overlap[k]`
-seconds of (exclusive) work per second, each lane an equal part. A time-shared engine alone has overlap 1; more is what
-co-running jobs gain that do not fill the device (published: throughput of pairs on a P100, Gavel, Narayanan et al.,
-OSDI 2020: 1.13 median, 1.20 mean, 1.47 at the 90th percentile).
+Lanes that run side by side are a *model*, stated with every result. While k lanes run, the device does `overlap[k]`
+seconds of (exclusive) work per second, and each lane gets an equal part. A time-shared engine alone has overlap 1. A
+larger value is the gain of co-running jobs that do not fill the device (published: throughput of pairs on a P100,
+Gavel, Narayanan et al., OSDI 2020: 1.13 median, 1.20 mean, 1.47 at the 90th percentile).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from vgpumgr.policy.job_order import Job, Order, charge, join
 from vgpumgr.policy.lanes import Demand, Lanes
 
 SECOND_NS = 1_000_000_000
-# Salus (MLSys 2020, section 4) switches between resident jobs in less than this.
+# Salus (MLSys 2020, section 4) needs less than this to switch between resident jobs.
 SWITCH_COST_NS = 1_000_000
-# Less is left by rounding: absolute, and as a part of the time that a float holds.
+# Work below this is a rounding error: absolute, and relative to the time that a float holds.
 DONE_NS = 1e-3
 ROUNDING = 1e-15
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:
-    """A job: `work_ns` of exclusive engine time in iterations of `iteration_ns`, the last one shorter."""
+    """A job: `work_ns` of exclusive engine time in iterations of `iteration_ns`; the last one may be shorter."""
 
     arrival_ns: int
     work_ns: int
@@ -50,10 +50,10 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class Device:
-    """`overlap[k - 1]` is the device's speed while k lanes run; there are as many lanes as entries.
+    """`overlap[k - 1]` is the device's speed while k lanes run. There are as many lanes as entries.
 
-    With `capacity_bytes` memory decides which jobs are on the device and in which lane (`policy.lanes`), and jobs wait
-    for memory in the order they came. Without, every job is resident and any lane may run it.
+    With `capacity_bytes`, memory decides which jobs are on the device and in which lane (`policy.lanes`), and jobs wait
+    for memory in order of arrival. Without it, every job is resident and any lane may run it.
     """
 
     overlap: tuple[float, ...] = (1.0,)
@@ -88,7 +88,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`ended` in the order of the specs."""
+    """`ended`: in the order of the specs."""
 
     ended: tuple[Ended, ...]
     iterations: int
@@ -113,7 +113,7 @@ class Outcome:
 
 @dataclass
 class _Place:
-    """What one lane of the device runs: `left` of the iteration (and switch) under way, in exclusive ns."""
+    """What one lane of the device runs. `left`: rest of the present iteration (and switch), in exclusive ns."""
 
     job: Job | None = None
     last: Job | None = None
@@ -194,7 +194,7 @@ class _Run:
         self.resident[job.number] = job
 
     def _boundary(self, place: _Place) -> None:
-        """The iteration of `place` ends."""
+        """End the iteration of `place`."""
         job = place.job
         if job is None:
             return
@@ -212,7 +212,7 @@ class _Run:
                 self._admit(self.lanes.leave(job.number, round(self.now)))
 
     def _fill(self, place: _Place) -> None:
-        """The next iteration for an idle place."""
+        """Start the next iteration on an idle place."""
         job = self.order([job for number, job in self.resident.items() if number not in self.running])
         if job is not None and self.lanes is not None and not self.lanes.begin_iteration(job.number):
             job = self._of_idle_lane(self.lanes)
@@ -228,7 +228,7 @@ class _Run:
         self.first.setdefault(job.number, self.now)
 
     def _of_idle_lane(self, lanes: Lanes[int]) -> Job | None:
-        """The first job's lane is in an iteration: the first of those whose lane is not."""
+        """Choose a job when the first job's lane is in an iteration: the first job whose lane is idle."""
         idle = [number for lane in lanes.lanes if lane.owner is None for number in lane.members]
         job = self.order([self.resident[number] for number in sorted(idle)])
         if job is not None:
@@ -237,12 +237,12 @@ class _Run:
 
 
 def simulate(specs: Sequence[JobSpec], order: Order, device: Device | None = None) -> Outcome:
-    """Runs all jobs to their ends. Deterministic."""
+    """Run all jobs to their ends. Deterministic."""
     return _Run(specs, order, device or Device()).simulate()
 
 
 def shortest_remaining_bound_ns(specs: Sequence[JobSpec]) -> float:
-    """Least mean completion time that any order can reach on one lane: SRPT without iterations or switch cost."""
+    """Return a lower bound of the mean completion time on one lane: SRPT without iterations or switch cost."""
     arrivals = sorted((spec.arrival_ns, spec.work_ns) for spec in specs)
     left: list[tuple[int, int]] = []
     now = total = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what a scenario says of engine, tenants and slices to what the engine and its scheduler are told."""
+"""Translates a scenario's engine, tenants and slices into the parameters of the engine and its scheduler."""
 
 from vgpumgr.sched.core import Band, Field, GroupParams, Mode, ParameterError, SchedParams, Scheduler, SliceParams
 from vgpumgr.sim import schema
@@ -30,7 +30,7 @@ _WHERE: dict[Field, tuple[str, ...]] = {
 def refusal(
     error: ParameterError, scenario: schema.Scenario, part: schema.Limits | schema.Slice
 ) -> tuple[tuple[str, ...], str]:
-    """Return where in a tenant or slice the parameter stands that the scheduler refused, and why."""
+    """Return the path, in a tenant or slice, of the parameter that the scheduler refused, and the reason."""
     reason = str(error).partition(": ")[2] or str(error)
     engine, policy = scenario.engine, scenario.scheduler.policy
     if error.field is Field.TIMESLICE or error.field is Field.BURST:
@@ -48,7 +48,7 @@ def refusal(
 
 
 def group_params(limits: schema.Limits) -> GroupParams:
-    """Return what the scheduler is told of a tenant."""
+    """Return the scheduler's parameters for a tenant."""
     timeslice_ns = timeslice(limits)
     reservation, inversion = limits.reservation, limits.inversion
     return GroupParams(
@@ -74,7 +74,7 @@ def timeslice(limits: schema.Limits) -> int:
 
 
 def cap_period(part: schema.Limits | schema.Slice, timeslice_ns: int) -> int:
-    """Return the period of a cap: the one that is given, or the agent's."""
+    """Return the period of a cap: the given one, or the agent's default."""
     return part.cap_period or max(_CAP_TIMESLICES * timeslice_ns, _CAP_PERIOD_MIN_NS)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to be known to read a simulation's figures, and what in its scenario no scheduler can mend."""
+"""Facts that a reader of a simulation's figures needs, and problems of its scenario that no scheduler can solve."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ P99_REQUESTS = 100
 
 
 def notes(found: Report) -> list[str]:
-    """Return what has to be known to read the figures."""
+    """Return the facts that a reader of the figures needs."""
     scenario, engine = found.scenario, found.scenario.engine
     costs = [
         f"{words} {format_time(time_ns)}"
@@ -53,7 +53,7 @@ def notes(found: Report) -> list[str]:
 
 
 def overloads(found: Report) -> Iterator[tuple[str, str]]:
-    """Each tenant that asks for more than is due to it, which no timeslice changes, and a line that says so."""
+    """Yield each tenant that asks for more than its due, which no timeslice can change, and a line that says so."""
     for tenant in found.tenants:
         offered, due = tenant.figures.get("offered_share"), tenant.figures["entitled_share"]
         each = " each" if tenant.copies > 1 else ""
@@ -65,7 +65,7 @@ def overloads(found: Report) -> Iterator[tuple[str, str]]:
 
 
 def _few_requests(found: Report) -> Iterator[str]:
-    """A line for each tenant that is held to a p99 which its requests are too few for."""
+    """Yield a line for each tenant that has a p99 target and too few requests for one."""
     held = {verdict.tenant for verdict in found.verdicts if "p99" in verdict.target and verdict.value is not None}
     for tenant in found.tenants:
         if tenant.name in held and (count := min(tenant.figures["requests"].by_seed)) < P99_REQUESTS:

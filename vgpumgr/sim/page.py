@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as one HTML file that needs nothing else: tables, plots as inline SVG, each plot also in words."""
+"""A report as one self-contained HTML file: tables, plots as inline SVG, and a text for each plot."""
 
 import html
 import re
@@ -30,7 +30,7 @@ figure { margin: 1rem 0; } svg { height: auto; max-width: 100%; }
 
 
 def page(report: Report, plots: Sequence[Plot]) -> str:
-    """Return the file's text."""
+    """Return the content of the file."""
     scenario = report.scenario
     title = html.escape(scenario.title or "Simulation")
     parts = [
@@ -57,7 +57,7 @@ def page(report: Report, plots: Sequence[Plot]) -> str:
 
 
 def save(report: Report, plots: Sequence[Plot], folder: Path) -> Path:
-    """Write the page into a folder and return the file. OutputError."""
+    """Write the page into a folder and return the file's path. OutputError."""
     path = folder / FILE
     try:
         path.write_text(page(report, plots), encoding="utf-8")
@@ -78,7 +78,7 @@ def _drawn(plot: Plot) -> str:
 
 
 def _inline(plot: Plot) -> str:
-    """The plot's SVG for the middle of a page: nothing that names another place, and what it shows in words."""
+    """Return the plot's SVG for use inside a page: without external references, labelled by its text."""
     text = svg(plot)
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)

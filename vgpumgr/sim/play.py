@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plays a scenario with one seed: builds the engine and its tenants, makes the changes at their times, and collects.
+"""Plays a scenario with one seed: builds the engine and its tenants, makes the changes at their times, and collects the
+results.
 
-What happens before the warm-up is over is left out of what is collected. Raises ScenarioError, at
-the field, for what only the engine or the scheduler can refuse.
+The results leave out the warm-up. What only the engine or the scheduler can refuse raises a ScenarioError at the field.
 """
 
 import contextlib
@@ -37,12 +37,12 @@ Path = tuple[str | int, ...]
 
 @dataclass
 class Exclusives:
-    """Outcomes of tenants on engines of their own, kept for scenarios that differ in the scheduler only."""
+    """Results of tenants on engines of their own, cached for scenarios that differ only in the scheduler."""
 
     _kept: dict[tuple[Any, ...], NDArray[np.int64]] = field(default_factory=dict)
 
     def of(self, loaded: Loaded, tenant: int, copy: int, sources: list[Source], seed: int) -> NDArray[np.int64]:
-        """Return latencies of what arrives after the warm-up."""
+        """Return the latencies of requests that arrive after the warm-up."""
         scenario = loaded.scenario
         part = scenario.tenants[tenant]
         key = (
@@ -65,12 +65,12 @@ def _alone(scenario: schema.Scenario, tenant: schema.Tenant, sources: list[Sourc
 
 
 def play(loaded: Loaded, seed: int, *, exclusives: Exclusives, progress: Progress = lambda _: None) -> Played:
-    """Return what becomes of a scenario with one seed. `progress` is told the part that is done."""
+    """Play a scenario with one seed. `progress` is called with the fraction done."""
     return _Play(loaded, seed).outcome(exclusives, progress)
 
 
 def play_all(loaded: Loaded, *, exclusives: Exclusives, progress: Progress = lambda _: None) -> list[Played]:
-    """Return what becomes of a scenario with each of its seeds."""
+    """Play a scenario with each of its seeds."""
     first, count = loaded.scenario.seed, loaded.scenario.seeds
     played = []
     for index in range(count):
@@ -81,7 +81,7 @@ def play_all(loaded: Loaded, *, exclusives: Exclusives, progress: Progress = lam
 
 @dataclass
 class _Member:
-    """A group while it is played. `limits`: its tenant's, with the changes so far."""
+    """A group while it is played. `limits`: those of its tenant, with the changes so far."""
 
     tenant: int
     copy: int
@@ -130,7 +130,7 @@ class _Play:
 
     @property
     def _reserves(self) -> bool:
-        """Whether anybody has a reservation, sooner or later."""
+        """Whether any tenant has a reservation, now or after a change."""
         scenario = self._scenario
         return scenario.scheduler.name in schema.CORE_SCHEDULERS and any(
             limits.reservation is not None for limits in (*scenario.tenants, *scenario.changes)
@@ -164,7 +164,7 @@ class _Play:
             raise self._loaded.error(path, str(error).removeprefix("parameters: ")) from None
 
     def _parameter(self, name: str, value: object) -> int:
-        """A whole number, or a time in the unit that the parameter's name ends with."""
+        """Return a whole number, or convert a time to the unit at the end of the parameter's name."""
         path = ("scheduler", "parameters", name)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
@@ -201,7 +201,7 @@ class _Play:
 
     @contextlib.contextmanager
     def _refusals(self, path: Path, part: schema.Limits | schema.Slice) -> Iterator[None]:
-        """Say at which field of a part something was refused."""
+        """Turn a refusal into an error at the field that caused it."""
         try:
             yield
         except ParameterError as error:
@@ -213,7 +213,7 @@ class _Play:
     # ---- time
 
     def _run_to(self, end_ns: int, progress: Progress) -> None:
-        """Go on until `end_ns`, in pieces, so that there is progress and an end to what is too large."""
+        """Run until `end_ns`, in pieces, to report progress and to stop a scenario that is too large."""
         scenario = self._scenario
         stops = {scenario.duration * piece // PIECES for piece in range(PIECES)} | {end_ns}
         stops |= {change.at for change in scenario.changes}
@@ -285,7 +285,7 @@ class _Play:
         )
 
     def _asked(self, member: _Member, index: int) -> Asked:
-        """Requests of one slice that came while it was there. Those that are not done count with their kernels' sum."""
+        """Return the requests that came while the slice was present. Unfinished ones count with their kernels' sum."""
         requests = self._sim.requests(member.slices[index])
         counters = self._sim.slice_counters(member.slices[index])
         arrivals_ns, work_ns = requests["arrival_ns"].astype(np.int64), requests["work_ns"].astype(np.int64)
@@ -306,6 +306,6 @@ class _Play:
 
 
 def _latencies(sim: Simulation, slices: list[SimSlice], start_ns: int) -> NDArray[np.int64]:
-    """Latencies of what arrived from `start_ns` on and is done."""
+    """Return the latencies of finished requests that arrived from `start_ns` on."""
     found = [requests[requests["arrival_ns"] >= start_ns] for requests in map(sim.requests, slices)]
     return np.concatenate([requests["end_ns"] - requests["arrival_ns"] for requests in found]).astype(np.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is left of one seed when it was played: plain values, from which reports and plots are made."""
+"""The results of one seed, as plain values from which reports and plots are made."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ Asked: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class GroupPlayed:
-    """What became of one group after the warm-up. `exclusive_ns`: its latencies on an engine of its own.
+    """The results of one group after the warm-up. `exclusive_ns`: its latencies on an engine of its own.
 
-    `asked`: all its requests. That and `exclusive_ns` are None if it always has work.
-    `index` is its number in the runs. Latencies are of the requests that arrived after the
-    warm-up and were done before the end. `offered_ns`: the work of what arrived after the warm-up, None if
-    the next request waits for the last one's end, so that what is asked for follows from what is obtained.
+    `asked`: all its requests. `asked` and `exclusive_ns` are None if the group always has work. `index`: its number in
+    the runs. Latencies are of requests that arrived after the warm-up and were done before the end. `offered_ns`: the
+    work that arrived after the warm-up. It is None if each request waits for the end of the one before, because the
+    offered work then depends on the obtained time.
     """
 
     name: str
@@ -41,7 +41,7 @@ class GroupPlayed:
 
 @dataclass(frozen=True)
 class Played:
-    """One seed's outcome; times of `runs` count from the beginning, warm-up included."""
+    """The results of one seed. Times in `runs` count from the beginning, including the warm-up."""
 
     seed: int
     schedule_hash: str
@@ -62,5 +62,5 @@ Progress = Callable[[float], None]
 
 
 def part_of(progress: Progress, index: int, count: int) -> Progress:
-    """Return whom the `index`-th of `count` equal parts of some work tells how much of itself is done."""
+    """Return the progress function for the `index`-th of `count` equal parts of the work."""
     return lambda part: progress((index + part) / count)

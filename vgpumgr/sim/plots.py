@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots of a simulation: who had the engine when, shares over time, how latencies are distributed.
+"""Plots of a simulation: which group had the engine when, shares over time, and the distribution of latencies.
 
-Each is a matplotlib figure with a text that says what it shows. Colours are those of Okabe and Ito,
-which people with any colour vision can tell apart, on light and on dark ground; a tenant keeps its
-colour in all plots, and has a line style and a hatch of its own as well.
+Each is a matplotlib figure with a text that says what it shows. The colours are those of Okabe and Ito, which people
+with any colour vision can distinguish on light and dark backgrounds. A tenant keeps its colour in all plots, and also
+has its own line style and hatch.
 """
 
 import io
@@ -29,17 +29,17 @@ MOST_GROUPS = 12
 GANTT_RUNS = 120
 WIDTH_INCHES, ROW_INCHES, HEIGHT_INCHES = 9.0, 0.32, 3.6
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C8C3A", "#999999")
-LINES = ("-", "--", "-.")  # dotted is what they are compared with
+LINES = ("-", "--", "-.")  # dotted is reserved for references
 HATCHES = ("", "//", "..", "xx")
-# Stands for the colour of the text of the page that a plot becomes part of.
+# Placeholder for the text colour of the page that shows the plot.
 _INK = "#111213"
 _STYLE: dict[str, Any] = {
     **dict.fromkeys(
         ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color"), _INK
     ),
     "axes.facecolor": "none",
-    "svg.fonttype": "none",  # text stays text: to be searched and read aloud
-    "svg.hashsalt": "vgpumgr",  # the same plot is the same file
+    "svg.fonttype": "none",  # keep text as text, for search and screen readers
+    "svg.hashsalt": "vgpumgr",  # make files reproducible
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
@@ -49,7 +49,7 @@ _STYLE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Plot:
-    """`name` is that of its file, `text` says in words what is to be seen, `of` which part of what was played."""
+    """A plot. `name`: of its file. `text`: says what the plot shows. `of`: the part of the results that it covers."""
 
     name: str
     title: str
@@ -63,7 +63,7 @@ def _styled() -> AbstractContextManager[None]:
 
 
 def plots(scenario: schema.Scenario, played: Sequence[Played]) -> list[Plot]:
-    """Return the plots of a scenario: the first two of its first seed, the distributions of all seeds together."""
+    """Return the plots of a scenario: the first two show its first seed, the distributions show all seeds together."""
     first = played[0]
     owed = Due(scenario, {group.name: group.asked for group in first.groups if group.asked is not None})
     groups = first.groups[:MOST_GROUPS]
@@ -75,7 +75,7 @@ def plots(scenario: schema.Scenario, played: Sequence[Played]) -> list[Plot]:
 
 
 def save(plot: Plot, folder: Path, suffix: str) -> Path:
-    """Write a plot as png or svg into a folder and return the file. OutputError."""
+    """Write a plot as png or svg into a folder and return the file's path. OutputError."""
     path = folder / f"{plot.name}.{suffix}"
     try:
         with _styled():
@@ -88,7 +88,7 @@ def save(plot: Plot, folder: Path, suffix: str) -> Path:
 
 
 def svg(plot: Plot) -> str:
-    """Return a plot as SVG for a page: without ground, and with ink in the colour of the page's text."""
+    """Return a plot as SVG for a page: with a transparent background, and ink in the page's text colour."""
     file = io.BytesIO()
     with _styled():
         plot.drawing.savefig(file, format="svg", facecolor="none", metadata={"Date": None})
@@ -96,7 +96,7 @@ def svg(plot: Plot) -> str:
 
 
 def _gantt(played: Played, groups: Sequence[GroupPlayed]) -> Plot:
-    """As much of the time after the warm-up as has a number of runs that can be told apart."""
+    """Plot the beginning of the time after the warm-up, with no more runs than can be distinguished."""
     runs = played.runs[played.runs["start_ns"] >= played.start_ns]
     stop_ns = int(runs["start_ns"][GANTT_RUNS]) if len(runs) > GANTT_RUNS else played.end_ns
     drawing = Drawing(figsize=(WIDTH_INCHES, 1.2 + ROW_INCHES * len(groups)), layout="constrained")
@@ -165,7 +165,7 @@ def _shares(scenario: schema.Scenario, played: Played, groups: Sequence[GroupPla
 
 
 def _latencies(scenario: schema.Scenario, played: Sequence[Played], groups: Sequence[GroupPlayed]) -> Plot:
-    """Curves of those requests that were done, by the part of all that they are: where many were not, one ends low."""
+    """Plot latencies of finished requests, as a part of all requests: a curve with many unfinished ones ends low."""
     drawing = Drawing(figsize=(WIDTH_INCHES, HEIGHT_INCHES), layout="constrained")
     axes = drawing.subplots()
     said, targets = [], False
@@ -223,7 +223,7 @@ def _latencies(scenario: schema.Scenario, played: Sequence[Played], groups: Sequ
 
 
 def _bounds_ns(scenario: schema.Scenario, group: GroupPlayed) -> list[int]:
-    """The p99 that a group is held to."""
+    """Return the p99 targets of a group."""
     names = ("*", group.name, scenario.tenants[group.tenant].name)
     return [target.p99 for target in scenario.targets if target.p99 is not None and target.tenant in names]
 

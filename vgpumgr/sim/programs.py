@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what a scenario says of a slice to the host program that the engine plays.
+"""Translates a scenario's workload of a slice into the host program that the engine plays.
 
-Deterministic: a model's kernels depend on the seed alone, so that all tenants of one model and
-their exclusive runs execute the same; arrivals depend on the seed and on who it is.
+Deterministic. A model's kernels depend on the seed alone, so all tenants of one model and their exclusive runs execute
+the same kernels. Arrivals depend on the seed and on the slice's identity.
 """
 
 from pathlib import Path
@@ -21,10 +21,9 @@ Source = Backlog | Program
 
 
 def source(tenant: schema.Tenant, *, seed: int, who: tuple[int, int, int], duration_ns: int, folder: Path) -> Source:
-    """Return what one slice of a tenant does. `folder`: where traces are looked for.
-    `who`: the numbers of tenant, copy and slice.
+    """Return the host program of one slice of a tenant. `folder`: the directory of traces.
 
-    ScenarioError for a trace, ValueError.
+    `who`: the numbers of tenant, copy and slice. ScenarioError for a trace, ValueError.
     """
     workload = tenant.workload
     if workload.backlog is not None:
@@ -102,7 +101,7 @@ def _closed(workload: schema.Workload) -> schema.Closed | None:
 
 
 def _arrivals(workload: schema.Workload, random: np.random.Generator, duration_ns: int) -> Times:
-    """Times from the tenant's start on."""
+    """Return times that count from the tenant's start on."""
     process = getattr(workload.arrivals, workload.arrivals.chosen) if workload.arrivals else None
     rate = process.rate / MILLION if process is not None else 0.0
     most = rate * (process.factor if isinstance(process, schema.Step) else 1) * duration_ns / arrivals.SECOND_NS

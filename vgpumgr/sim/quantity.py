@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantities as people write them in a scenario: a number and its unit, ``250us``, ``25%``, ``40/s``.
+"""Quantities in a scenario: a number and its unit, like ``250us``, ``25%`` or ``40/s``.
 
-One rule: what has a unit is written with it, and plain numbers are counts and weights. Everything is
-kept as an integer of the smallest unit: nanoseconds, millionths, millionths of one per second. Pure.
+One rule: a quantity with a unit is written with it, and plain numbers are counts and weights. Every quantity is stored
+as an integer of the smallest unit: nanoseconds, millionths, millionths of one per second. Pure.
 """
 
 import re
@@ -56,7 +56,7 @@ def parse_rate(text: object) -> int:
 
 
 def format_time(time_ns: float) -> str:
-    """Return ``1.5ms`` for 1500000: at most three significant decimals, in the unit that reads best."""
+    """Return ``1.5ms`` for 1500000: at most three significant decimals, in the most readable unit."""
     for unit in ("s", "ms", "us"):
         if abs(time_ns) >= NANOSECONDS[unit]:
             return f"{time_ns / NANOSECONDS[unit]:.3f}".rstrip("0").rstrip(".") + unit
@@ -64,7 +64,7 @@ def format_time(time_ns: float) -> str:
 
 
 def format_percent(part: float) -> str:
-    """Return ``25.0%`` for 0.25; small ones keep two significant digits."""
+    """Return ``25.0%`` for 0.25; small values keep two significant digits."""
     digits = 1 if abs(part) >= 0.01 or part == 0 else 3
     return f"{100 * part:.{digits}f}%"
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a simulation showed: figures per tenant over all seeds, targets met or missed, as tables and as JSON.
+"""The report of a simulation: figures per tenant over all seeds, and targets met or missed, as tables and as JSON.
 
-The JSON's keys are stable and described in docs/simulator.md; what is new is added.
+The JSON's keys are stable and described in docs/simulator.md; new keys may be added.
 """
 
 import math
@@ -23,10 +23,10 @@ UNFINISHED_MOST = 0.01
 
 @dataclass(frozen=True)
 class TenantReport:
-    """`copies`: how many groups the figures stand for. `exact`: its entitlement is no estimate.
+    """`copies`: how many groups the figures stand for. `exact`: the entitlement is not an estimate.
 
-    `undone`: requests that were not done at the end and all there were, of the copy and seed where they were the
-    largest part, if so many that it is not known how long requests take.
+    `undone`: unfinished and total requests, of the copy and seed in which the unfinished part was largest. It is set
+    only if so many are unfinished that the time of requests is not known.
     """
 
     name: str
@@ -38,7 +38,7 @@ class TenantReport:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One target of one tenant, with the worst seed's value; None if it is not known, `reason` says why."""
+    """One target of one tenant, with the worst seed's value. An unknown value is None, and `reason` says why."""
 
     tenant: str
     target: str
@@ -55,7 +55,7 @@ class Verdict:
 
     @property
     def excess(self) -> float:
-        """By how much it is missed: 1 is twice the bound, or half of a share; 0 if it is met."""
+        """How far the target is missed: 1 is twice the bound, or half of a share; 0 if it is met."""
         if self.met:
             return 0.0
         if self.value is None:
@@ -66,7 +66,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Report:
-    """`engine`: figures of the engine. `hashes`: each seed's schedule."""
+    """`engine`: figures of the engine. `hashes`: the schedule hash of each seed."""
 
     scenario: schema.Scenario
     seeds: tuple[int, ...]
@@ -138,7 +138,7 @@ def _everywhere(key: str, names: Sequence[str], of_seeds: Sequence[_Seed]) -> bo
 
 
 def _undone(tenant: schema.Tenant, groups: Sequence[Mapping[str, float]]) -> tuple[int, int] | None:
-    """The worst of one tenant's groups whose requests were not done. Each slice may have one under way."""
+    """Return the worst of a tenant's groups with unfinished requests. Each slice may have one request under way."""
     counts = [(group["unfinished"], group["requests"]) for group in groups if "unfinished" in group]
     late = [
         (missing, missing + done)
@@ -190,7 +190,7 @@ def _verdict(tenant: TenantReport, name: str, key: str, bound: float) -> Verdict
 
 
 def to_json(found: Report) -> dict[str, Any]:
-    """Return what `--json` writes."""
+    """Return the content that `--json` writes."""
     return {
         "format": FORMAT,
         "title": found.scenario.title,
@@ -276,12 +276,12 @@ def latency_rows(found: Report) -> list[tuple[str, ...]]:
 
 
 def label(tenant: TenantReport) -> str:
-    """Return a tenant's name, and how many it stands for."""
+    """Return a tenant's name, and the number of its copies."""
     return tenant.name if tenant.copies == 1 else f"{tenant.name} x{tenant.copies}"
 
 
 def _requests(tenant: TenantReport) -> str:
-    """Both of the mean copy; a decimal tells a few of many copies from none."""
+    """Return the mean of finished and unfinished requests. A decimal distinguishes a few of many copies from none."""
     done, left = tenant.figures["requests"].mean, tenant.figures["unfinished"].mean
     if not left:
         return f"{done:.0f}"
@@ -299,7 +299,7 @@ def _cell(tenant: TenantReport, key: str, *, interval: bool = False) -> str:
 
 
 def shown_value(key: str, value: float) -> str:
-    """Return a figure as people read it, by its key or the name of its target."""
+    """Return a figure in a readable form, chosen by its key or its target's name."""
     key = _TARGETS.get(key, key)
     if key.endswith("_ns"):
         return format_time(value)

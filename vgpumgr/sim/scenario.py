@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a scenario: YAML to a validated model, with errors that say file, line, field, value and what was expected."""
+"""Reads a scenario: YAML to a validated model. Errors name file, line, field, value and what was expected."""
 
 import difflib
 from collections.abc import Iterator, Sequence
@@ -37,27 +37,27 @@ _BOUNDS = {
 
 @dataclass(frozen=True)
 class Loaded:
-    """A scenario, and where each of its fields was written. `folder`: where its traces are looked for."""
+    """A scenario, and the origin of each of its fields. `folder`: the directory of its traces."""
 
     scenario: schema.Scenario
     root: Node
     folder: Path
 
     def error(self, path: Sequence[str | int], problem: str) -> ScenarioError:
-        """Return an error at a field that only shows when the scenario is played."""
+        """Return an error at a field, for a fault that only shows when the scenario is played."""
         return ScenarioError(located(self.root, path, problem))
 
 
 @dataclass(frozen=True)
 class Written:
-    """A scenario's text, to be read once or, with other settings, again. `name` stands for it in errors."""
+    """A scenario's text, which can be read repeatedly with different settings. `name`: its name in errors."""
 
     text: str
     name: str
     folder: Path = Path()
 
     def loaded(self, settings: Sequence[str] = (), swept: Sequence[str] = ()) -> Loaded:
-        """Return the scenario with ``path=value`` settings, and then those of a sweep, put into it. ScenarioError."""
+        """Return the scenario with ``path=value`` settings applied, and then those of a sweep. ScenarioError."""
         return read(self.text, self.name, folder=self.folder, settings=settings, swept=swept)
 
 
@@ -70,9 +70,9 @@ def written(path: Path) -> Written:
 def read(
     text: str, name: str, *, folder: Path = Path(), settings: Sequence[str] = (), swept: Sequence[str] = ()
 ) -> Loaded:
-    """Return the scenario that a text is, with ``path=value`` settings put into it. ScenarioError.
+    """Return the scenario of a text, with ``path=value`` settings applied. ScenarioError.
 
-    `swept`: settings of which an error names the field only, so that it is the same for all values of a sweep.
+    `swept`: settings for which an error names only the field, so that the text is the same for all values of a sweep.
     """
     root = document.parse(text, name)
     for setting in settings:
@@ -102,13 +102,13 @@ def tenant_names(tenant: schema.Tenant) -> list[str]:
 
 
 def located(root: Node, path: Sequence[str | int], problem: str) -> str:
-    """Return one line: where it stands, the field, what it is and what was expected."""
+    """Return one line with the origin, the field, its value and what was expected."""
     node = root.at(path)
     return f"{node.where}: {_dotted(path)}: {problem}"
 
 
 def _empty(root: Node, node: Node, path: tuple[str | int, ...]) -> Iterator[str]:
-    """Fields that are there without a value. Only a change says with it that something ends."""
+    """Yield errors for fields without a value. Only in a change an empty field is allowed: it ends something."""
     if isinstance(node.value, dict):
         for name, below in node.value.items():
             yield from _empty(root, below, (*path, name))
@@ -149,7 +149,7 @@ def _problem(root: Node, detail: ErrorDetails) -> str:
 
 
 def _contradictions(root: Node, scenario: schema.Scenario) -> Iterator[str]:
-    """What each field allows and all together do not."""
+    """Yield errors for values that are valid alone but contradict one another."""
     yield from _of_the_whole(root, scenario)
     names: dict[str, int] = {}
     slices = 0
@@ -183,7 +183,10 @@ def _contradictions(root: Node, scenario: schema.Scenario) -> Iterator[str]:
 def _of_a_target(
     root: Node, path: tuple[str | int, ...], target: schema.Target, tenants: Sequence[schema.Tenant]
 ) -> Iterator[str]:
-    """Targets that nobody it is for can have: a time of requests without any, a share error of who has requests."""
+    """Yield errors for targets that none of their tenants can have.
+
+    These are a time of requests for tenants without requests, and a share error for tenants with requests.
+    """
     held = [tenant for tenant in tenants if target.tenant in ("*", tenant.name, *tenant_names(tenant))]
     of_requests = [not tenant.workload.always for tenant in held]
     for field in sorted(target.model_fields_set):
@@ -235,7 +238,7 @@ def _of_a_cap(root: Node, path: tuple[str | int, ...], part: schema.Tenant | sch
 
 
 def _shown(root: Node, path: Sequence[str | int]) -> str:
-    """The value as it was written, on one line."""
+    """Return the value as it was written, on one line."""
     value = root.at(path).plain()
     if isinstance(value, dict | list):
         return "a list" if isinstance(value, list) else "fields"
@@ -250,7 +253,7 @@ def _dotted(path: Sequence[str | int]) -> str:
 
 
 def _bound(root: Node, path: Sequence[str | int], value: float) -> str:
-    """A bound in the words of the value it bounds."""
+    """Return a bound in the unit of the value that it bounds."""
     written = root.at(path).plain()
     if isinstance(written, str) and written.endswith("%"):
         return format_percent(value / MILLION)
@@ -260,7 +263,7 @@ def _bound(root: Node, path: Sequence[str | int], value: float) -> str:
 
 
 def _model_at(path: Sequence[Any]) -> type[BaseModel]:
-    """The part of the schema a path leads to."""
+    """Return the model of the schema at a path."""
     model: type[BaseModel] = schema.Scenario
     for step in path:
         if isinstance(step, str):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of services in queues, one at a time on the engine: FIFO, time slices, deadlines, shedding."""
+"""Requests of services in queues, executed one at a time: FIFO, time slices, deadlines, shedding."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def edf(services: Sequence[Service], calls: Sequence[Call], engine: Engine) -> S
 def edf_shed(
     services: Sequence[Service], calls: Sequence[Call], engine: Engine, *, floor_permille: int | None = None
 ) -> Served:
-    """EDF with shedding; fair among services if there is a floor. Plans with the services' mean times."""
+    """EDF with shedding, fair among services if there is a floor. It plans with the services' mean times."""
     ledger = None if floor_permille is None else Ledger(floor_permille=floor_permille)
     ready: dict[Hashable, Call] = {}
     done: dict[Hashable, float] = {}
@@ -117,7 +117,7 @@ def _take(coming: deque[Call], now: float, arrive: Callable[[Call], None]) -> No
 
 
 def _run(call: Call, now: float, coming: deque[Call], engine: Engine) -> float:
-    """Runs `call` to its end, or to the end of the kernel under way at the next arrival. Returns for how long."""
+    """Run `call` to its end, or to the end of the present kernel at the next arrival. Return the time taken."""
     run_ns = call.left_ns
     if coming and coming[0].arrival_ns < now + run_ns:
         kernels = math.ceil((coming[0].arrival_ns - now) / engine.kernel_ns)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of services that share the engine: each service at its own rate, first come first served in it."""
+"""Services that share the engine, each at its own rate. Each serves its requests first come first served."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from vgpumgr.policy.reserve_controller import (
 )
 from vgpumgr.sim.services import SECOND_NS, Call, Engine, Served, Service
 
-# A 95th percentile needs some.
+# The least number of requests for a 95th percentile.
 TAIL_REQUESTS = 40
 
 
 class _Sharing:
-    """Generalized processor sharing: the services with a request share the engine by weight."""
+    """Generalized processor sharing: the services that have a request share the engine by weight."""
 
     def __init__(self, services: Sequence[Service], calls: Sequence[Call], *, interference: float) -> None:
         self.services = services
@@ -70,7 +70,7 @@ class _Sharing:
         self._drop(number)
 
     def _drop(self, number: int) -> None:
-        """A new head of a queue: drops what will end late. The last one is tried if it could end in time alone."""
+        """Drop requests from the head that would end late. The last one is tried if it could end in time alone."""
         queue, service = self.queues[number], self.services[number]
         while self.dropping and queue:
             alone_ns = service.work_ns
@@ -83,7 +83,7 @@ class _Sharing:
         self.started_ns[number] = self.now
 
     def measure(self, number: int) -> Measured:
-        """What a controller sees once in each period."""
+        """Return the measurement that a controller gets once in each period."""
         ended = self.ended[number]
         while len(ended) > TAIL_REQUESTS and ended[0][0] <= self.now - SECOND_NS:
             ended.popleft()
@@ -102,7 +102,7 @@ def shared(services: Sequence[Service], calls: Sequence[Call], engine: Engine) -
 
 
 def reserved(services: Sequence[Service], calls: Sequence[Call], engine: Engine) -> Served:
-    """The engine splits time exactly, as the core does over seconds: no interference."""
+    """Like the core over seconds, the engine splits time exactly, so there is no interference."""
     del engine
     sharing = _Sharing(services, calls, interference=0.0)
     sharing.dropping = True

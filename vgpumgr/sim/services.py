@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latency-critical services on one engine: which requests end within their QoS time.
 
-The model of a coarse event loop at the level of requests, for the policies that decide over seconds: services, what
-they are offered, what came of it. The loops are in `service_queues` and `service_sharing`. Disciplines:
+A coarse event loop at the level of requests, for the policies that decide over seconds. This module has the services,
+their load and the results; the loops are in `service_queues` and `service_sharing`. Disciplines:
 
-    shared      processor sharing among the services that have a request, first come first served in each, as with MPS;
-                side by side they lose `interference` of the engine's speed. A *model*, not a measurement of MPS.
+    shared      processor sharing among the services that have a request, as with MPS; first come first served in each.
+                Side by side they lose `interference` of the engine's speed. A *model*, not a measurement of MPS.
     fifo        one queue
     timeslice   services take turns of `timeslice_ns`, each turn costs `switch_ns`
-    edf         earliest deadline first; a request gives way at the end of a kernel (`kernel_ns`)
-    edf-shed    the same, and drops what cannot all be served in time (policy.edf), no fairness
-    edf-fair    the same, dropping fairly among services: nobody below the floor as far as capacity allows
-    reserved    processor sharing in proportion to reservations, which policy.reserve_controller moves every 100 ms;
-                drops the head of a queue that cannot end in time. Needs no order across tenants: only weights.
+    edf         earliest deadline first; a request can be preempted at the end of a kernel (`kernel_ns`)
+    edf-shed    like edf, but drops requests that cannot all be served in time (policy.edf), without fairness
+    edf-fair    like edf-shed, but drops fairly among services: none falls below the floor if capacity allows
+    reserved    processor sharing in proportion to reservations, which policy.reserve_controller moves every 100 ms.
+                Drops the head of a queue if it cannot end in time. Needs no order across tenants, only weights.
 
-Goodput is what ended within its QoS time; everything else offered counts against it, dropped, late or unfinished.
+Goodput is the part of the offered requests that ended within their QoS time. Dropped, late and unfinished requests all
+count against it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """`work_ns` of exclusive engine time for each request, to end within `qos_ns` of its arrival."""
+    """A service: each request takes `work_ns` of exclusive engine time, and must end within `qos_ns` of its arrival."""
 
     name: str
     work_ns: int
@@ -53,7 +54,7 @@ WORK_NS = {
 
 
 def services(*, times: int = 10, least_ns: int = 30 * MS, most_ns: int = 200 * MS) -> tuple[Service, ...]:
-    """The six services. QoS is ours: `times` a request's own time, within `least_ns`..`most_ns`."""
+    """Return the six services. The QoS times are ours: `times` a request's own time, within `least_ns`..`most_ns`."""
     return tuple(
         Service(name=name, work_ns=work_ns, qos_ns=min(max(times * work_ns, least_ns), most_ns))
         for name, work_ns in WORK_NS.items()
@@ -76,7 +77,7 @@ class Engine:
 
 @dataclass(eq=False)
 class Call:
-    """One request on its way: `left_ns` of its true work is still to do."""
+    """One request. `left_ns`: the part of its true work that is still to do."""
 
     number: int
     service: int
@@ -88,9 +89,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Load:
-    """Offered work as part of the engine, evenly among services, each swinging by `swing` with its own phase.
+    """Offered work as a fraction of the engine, evenly among services. Each swings by `swing`, with its own phase.
 
-    `step` = (service number or None for all, at ns, factor): the rate changes for good.
+    `step` = (service number or None for all, at ns, factor): a permanent change of the rate.
     """
 
     load: float
@@ -106,7 +107,7 @@ class Load:
 
 
 def offered(services: Sequence[Service], load: Load, *, until_ns: int, seed: int) -> list[Call]:
-    """All requests before `until_ns`, in order of arrival."""
+    """Return all requests before `until_ns`, in order of arrival."""
     calls = []
     for number, service in enumerate(services):
         rng = random.Random(f"{seed} {service.name}")
@@ -122,7 +123,7 @@ def offered(services: Sequence[Service], load: Load, *, until_ns: int, seed: int
 def _arrivals(
     number: int, services: int, service: Service, load: Load, until_ns: int, rng: random.Random
 ) -> Iterator[float]:
-    """Thinning (Lewis and Shedler, 1979) of a Poisson process at the highest rate; evenly spaced if not Poisson."""
+    """Yield arrivals: a thinned Poisson process (Lewis and Shedler, 1979), or evenly spaced ones."""
     base = load.load / services / service.work_ns
 
     def rate(at_ns: float) -> float:
@@ -148,14 +149,14 @@ def _arrivals(
 
 @dataclass(frozen=True)
 class Served:
-    """What came of all calls; `reservations` is (time ns, ppm of each service), one for each period of a controller."""
+    """The results of all calls. `reservations`: (time ns, ppm of each service) for each period of a controller."""
 
     services: Sequence[Service]
     calls: Sequence[Call]
     reservations: Sequence[tuple[float, tuple[int, ...]]] = field(default=())
 
     def goodput(self, *, service: int | None = None, since_ns: float = 0, until_ns: float = math.inf) -> float:
-        """Part of the requests that arrived in [since, until) that ended in time; 1 if there were none."""
+        """Return the part of the requests that arrived in [since, until) and ended in time; 1 if there were none."""
         calls = [
             call
             for call in self.calls
@@ -164,11 +165,11 @@ class Served:
         return sum(_in_time(call) for call in calls) / len(calls) if calls else 1.0
 
     def least_goodput(self) -> float:
-        """Of the service that fared worst."""
+        """Return the goodput of the worst service."""
         return min(self.goodput(service=number) for number in range(len(self.services)))
 
     def latency_ms(self, quantile: float) -> float:
-        """Over all that ended at all."""
+        """Return a quantile over all calls that ended."""
         times = sorted(call.end_ns - call.arrival_ns for call in self.calls if call.end_ns is not None)
         return times[min(len(times) - 1, int(quantile * len(times)))] / MS if times else math.inf
 

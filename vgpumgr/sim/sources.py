@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where simulated work comes from: host programs that launch kernels on a slice.
+"""Simulated work: host programs that launch kernels on a slice.
 
-A host program launches kernels in order and runs ahead of the engine, as real launch queues
-let it: launching kernel i takes `launch_ns[i]` of host time, then the kernel stands in the
-slice's queue. The host stops where the queue holds `queue_depth` kernels, after a kernel with
-`sync` until all before it are done (then `sync_ns` of host time pass), and at the end of a
-request. A request's result is its last kernel; the next request begins after it. With
-`arrivals_ns` (open loop) requests arrive at those times and wait in order for the program to be
-free; without (closed loop) the next one begins `think_ns` after the last.
+A host program launches kernels in order and runs ahead of the engine, as real launch queues allow. Launching kernel i
+takes `launch_ns[i]` of host time; then the kernel is in the slice's queue. The host stops in three cases: while the
+queue holds `queue_depth` kernels; after a kernel with `sync` until all kernels before it are done (then `sync_ns` of
+host time pass); and at the end of a request. A request's result is its last kernel; the next request begins after it.
+With `arrivals_ns` (open loop) requests arrive at those times and wait in order until the program is free. Without it
+(closed loop) the next request begins `think_ns` after the last one.
 
-What a program does and what it *says* are two things: `claims` (more follows, end of request)
-and `hint_ns` (how long this kernel will take) are what the scheduler is told, and may be lies.
+A program's actions and its *statements* are separate. The scheduler is told `claims` (more follows, end of request) and
+`hint_ns` (how long this kernel will take), which may be lies.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ __all__ = ["Backlog", "Claim", "Program", "requests_of_one_kernel"]
 
 Times = int | Sequence[int] | npt.NDArray[Any]
 
-# No sum of times in a simulation comes near the end of 64 bits.
+# With this limit no sum of times in a simulation comes near the end of 64 bits.
 TIME_MAX_NS = 2**60
 
 
 class Claim(enum.IntFlag):
-    """What a kernel's launch says about what follows it. Values of the C side."""
+    """What a kernel's launch says about the next kernels. The values are those of the C side."""
 
     NONE = 0
     MORE_FOLLOWS = 1
@@ -41,7 +40,7 @@ class Claim(enum.IntFlag):
 
 
 def _times(what: str, values: Times, length: int, *, least: int = 0) -> npt.NDArray[np.uint64]:
-    """One time for all, or one for each of `length`; as C wants them."""
+    """Return one time for all, or `length` times, as an array for C."""
     array = np.asarray(values)
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise ValueError(f"{what}: give whole nanoseconds, not {array.dtype}")
@@ -62,7 +61,7 @@ def _small(what: str, value: int, least: int, most: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """A source as C wants it; every array is kept by whoever keeps this."""
+    """A source in the form that C uses. Its owner keeps every array alive."""
 
     work_ns: npt.NDArray[np.uint64]
     launch_ns: npt.NDArray[np.uint64]
@@ -85,24 +84,24 @@ class Compiled:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Program:
-    """A host program; see the module. Arrays are one entry per kernel unless said otherwise.
+    """A host program; see the module. Arrays have one entry per kernel unless said otherwise.
 
     work_ns: time of the kernel on an engine of its own, >= 1
     launch_ns: host time to launch it
     sync: the host waits for this kernel (and so for all before it)
-    sync_ns: host time after that
+    sync_ns: host time after that wait
     kernel_id: identity of the kernel, for predictors; default: its index
-    claims: `Claim`s told to the scheduler; default: the truth
+    claims: `Claim`s made to the scheduler; default: the truth
     hint_ns: the duration told to the scheduler, 0 for none (the default)
     requests: index of the first kernel of each request, beginning with 0; default: all kernels
         are one request. Requests are issued in this order, over and over.
-    arrivals_ns: ascending; one per request to come, as many as wanted. None: closed loop.
-    think_ns: closed loop: one, or one per request of `requests`, pause after that request
-    count: closed loop: requests in all; None: without end
+    arrivals_ns: ascending, one per request, in any number. None: closed loop.
+    think_ns: closed loop: the pause after a request; one for all, or one per request of `requests`
+    count: closed loop: number of requests in all; None: without end
     start_ns: nothing happens before it
-    queue_depth: kernels the queue holds
-    work_jitter_permille, host_jitter_permille: relative standard deviation with which each
-        execution, and each launch and pause of the host, varies (a bell of +-3.4 deviations)
+    queue_depth: number of kernels that the queue holds
+    work_jitter_permille, host_jitter_permille: relative standard deviation of each execution, and
+        of each launch and pause of the host (a bell of +-3.4 deviations)
     """
 
     work_ns: Times
@@ -122,7 +121,7 @@ class Program:
     host_jitter_permille: int = 0
 
     def compile(self) -> Compiled:
-        """Check everything; ValueError names the field at fault and what was expected."""
+        """Check all fields; a ValueError names the field at fault and what was expected."""
         work = np.asarray(self.work_ns)
         kernels = int(work.size)
         if kernels == 0:
@@ -188,11 +187,10 @@ def _numbers(what: str, values: Any, default: npt.NDArray[Any], most: int, dtype
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Backlog:
-    """Kernels of these sizes, over and over, always `depth` of them in the queue.
+    """Kernels of these sizes, over and over, with always `depth` of them in the queue.
 
-    With `nap_every`, the host waits for that many kernels and then sleeps for `nap_ns` (with
-    `work_ns` as long as a run may be, the overrun-and-nap attack). Backlogs have no requests,
-    except that each nap ends one.
+    With `nap_every`, the host waits for that many kernels and then sleeps for `nap_ns`. (If `work_ns` is as long as a
+    run may be, this is the overrun-and-nap attack.) Backlogs have no requests, except that each nap ends one.
     """
 
     work_ns: Times
@@ -233,6 +231,6 @@ class Backlog:
 
 
 def requests_of_one_kernel(arrivals_ns: Sequence[int] | npt.NDArray[Any], work_ns: Times, **others: Any) -> Program:
-    """An open loop of requests with one kernel each: `work_ns` is one for all, or issued in turn."""
+    """Return an open loop of requests with one kernel each. `work_ns` is one value for all, or values used in turn."""
     work = np.atleast_1d(np.asarray(work_ns))
     return Program(work_ns=work, requests=np.arange(max(work.size, 1)), arrivals_ns=arrivals_ns, **others)

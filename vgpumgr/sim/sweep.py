@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which timeslice, policy and caps for these tenants? A scenario played for each point of a grid, and ranked.
+"""Plays a scenario for each point of a grid (timeslices, policies, caps, ...) and ranks the points.
 
-The objective: first all that meet every target in every seed; what misses some comes after, by how many and by
-how much. Then by the worst share error in whole percent, as less than that is a matter of the seeds, then by switches.
+Points that meet every target in every seed come first. The others follow, ordered by the number of missed targets and
+by how far they are missed. Next counts the worst share error in whole percent, because smaller differences depend on
+the seeds; then the number of switches.
 """
 
 import itertools
@@ -26,7 +27,7 @@ OBJECTIVE = (
 
 @dataclass(frozen=True)
 class Axis:
-    """A field and the values it is given in turn."""
+    """A field and the values that it takes in turn."""
 
     field: str
     values: tuple[str, ...]
@@ -42,14 +43,14 @@ class Point:
 
     @property
     def missed(self) -> list[str]:
-        """Targets that are missed, in words."""
+        """The missed targets as text."""
         if self.report is None:
             return [self.refused]
         return [str(verdict) for verdict in self.report.verdicts if not verdict.met]
 
     @property
     def targets(self) -> list[str]:
-        """All targets with the worst seed's figures, in words, those that are missed first."""
+        """All targets with the worst seed's figures as text, missed ones first."""
         if self.report is None:
             return [self.refused]
         verdicts = sorted(self.report.verdicts, key=lambda verdict: verdict.met)
@@ -57,7 +58,7 @@ class Point:
 
     @property
     def share_error(self) -> float | None:
-        """The worst tenant's in its worst seed, without sign. None if nobody always has work."""
+        """The largest absolute share error of any tenant in any seed. None if no tenant always has work."""
         if self.report is None:
             return None
         errors = [tenant.figures.get("share_error") for tenant in self.report.tenants]
@@ -69,14 +70,14 @@ class Point:
 
     @property
     def rank(self) -> tuple[bool, int, float, int, float]:
-        """The smaller the better."""
+        """The sort key; smaller is better."""
         excess = sum(verdict.excess for verdict in self.report.verdicts) if self.report else 0.0
         percent = int(100 * (self.share_error or 0.0))
         return (self.report is None, len(self.missed), excess, percent, self.switches_per_s)
 
 
 def axes_of(given: Sequence[str]) -> list[Axis]:
-    """Return the axes of ``FIELD=VALUE,VALUE,...``; a comma inside brackets is part of the value. ScenarioError."""
+    """Return the axes of ``FIELD=VALUE,VALUE,...``; a comma inside brackets belongs to the value. ScenarioError."""
     found = []
     for text in given:
         field, equals, values = text.partition("=")
@@ -116,8 +117,8 @@ def sweep(
 ) -> list[Point]:
     """Return all points, the best first. ScenarioError if none can be played.
 
-    `simulate` gets settings as ``FIELD=VALUE`` and whom to tell the part that is done; it may raise ScenarioError.
-    A point that is refused, a timeslice below the engine's floor for one, is a point too.
+    `simulate` gets settings as ``FIELD=VALUE`` and a progress function; it may raise ScenarioError. A refused point,
+    for example a timeslice below the engine's floor, is also in the result.
     """
     grid = list(itertools.product(*(axis.values for axis in axes)))
     points = []
@@ -134,13 +135,13 @@ def sweep(
 
 
 def overloads_of(points: Sequence[Point]) -> list[str]:
-    """Return a line for each tenant that asks for more than is due to it in every point, as the first one says it."""
+    """Return a line for each tenant that asks for more than its due in every point. The first point gives the text."""
     played = [dict(overloads(point.report)) for point in points if point.report is not None]
     return [line for tenant, line in played[0].items() if all(tenant in one for one in played)]
 
 
 def to_json(axes: Sequence[Axis], points: Sequence[Point]) -> dict[str, Any]:
-    """Return what `--json` writes."""
+    """Return the content that `--json` writes."""
     return {
         "format": FORMAT,
         "objective": OBJECTIVE,

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A user's own trace of requests: CSV or JSON, checked field by field.
 
-Columns, or members of the objects in a JSON list: `arrival_us` and `work_us`; optional `launch_us`
-(host time to launch it), `kernel_id`, and `request`: rows of the same request follow one another
-and are its kernels, the first one's arrival counts. Without it each row is a request.
-Times are microseconds with at most three decimals.
+Columns, or members of the objects in a JSON list: `arrival_us` and `work_us`; optional `launch_us` (host time to launch
+it), `kernel_id`, and `request`. Rows of the same request follow one another and are its kernels; the first row has the
+arrival. Without `request` each row is a request. Times are microseconds with at most three decimals.
 """
 
 import csv
@@ -35,7 +34,7 @@ _EXPECTED_FIELDS = f"expected {', '.join(NEEDED)} and optionally {', '.join(OPTI
 
 @dataclass(frozen=True)
 class Trace:
-    """Kernels in order; `requests`: the index of each request's first kernel; one arrival per request."""
+    """Kernels in order. `requests`: the index of each request's first kernel. There is one arrival per request."""
 
     arrivals_ns: Times
     requests: NDArray[np.uint32]
@@ -100,7 +99,7 @@ def _csv_rows(text: str, path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _json_rows(text: str, path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Decode one object after the other, so that each has its line."""
+    """Decode one object after the other, so that the line of each is known."""
     decoder = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
     blank = re.compile(r"\s*")
     position = _after(blank, text, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes into a simulation and what comes out: engine models, handles, counters, result arrays."""
+"""Inputs and outputs of a simulation: engine models, handles, counters, result arrays."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ class EngineModel:
     """How the engine executes kernels.
 
     non_preemptible: a kernel runs to its end; none may be longer than `max_chunk_ns`.
-    splittable: a scheduler may have it run in pieces of `min_chunk_ns`..`max_chunk_ns`; each
-        piece but the last of a kernel costs `split_cost_ns`.
-    preemptible: a kernel can also be interrupted at any moment; whoever is switched in then
-        pays `preempt_latency_ns` on top of the switch.
-    Who is switched in (another slice than the last one) pays `switch_cost_ns`.
-    Work of a piece never exceeds `max_chunk_ns`, except under baselines that never split.
+    splittable: a scheduler may run it in pieces of `min_chunk_ns`..`max_chunk_ns`; each piece
+        but the last of a kernel costs `split_cost_ns`.
+    preemptible: a kernel can also be interrupted at any moment; the slice that is switched in then
+        pays `preempt_latency_ns` in addition to the switch.
+
+    The slice that is switched in (another one than the last) pays `switch_cost_ns`. Work of a piece never exceeds
+    `max_chunk_ns`, except under baselines that never split.
     """
 
     kind: EngineKind = "non_preemptible"
@@ -35,7 +36,7 @@ class EngineModel:
 
 
 class Reason(enum.IntEnum):
-    """Why a run in `Simulation.runs()` ended. Those below 16 are the core's `RunReason`s."""
+    """Why a run in `Simulation.runs()` ended. Values below 16 are the core's `RunReason`s."""
 
     TIMESLICE = 0
     DRY = 1
@@ -43,14 +44,14 @@ class Reason(enum.IntEnum):
     REMOVED = 3
     LATENCY = 4
     BUDGET = 5
-    SLICE = 16  # another slice of the group goes on in the same run of the group
+    SLICE = 16  # another slice of the group continues in the same run of the group
     PREEMPTED = 17
     STILL_RUNNING = 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimGroup:
-    """A tenant. `index` is what results call it."""
+    """A tenant. `index` is its number in the results."""
 
     index: int
     name: str
@@ -58,7 +59,7 @@ class SimGroup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimSlice:
-    """One queue of a tenant. `index` is what results call it."""
+    """One queue of a tenant. `index` is its number in the results."""
 
     index: int
     group: SimGroup
@@ -67,12 +68,12 @@ class SimSlice:
 
 @dataclass(frozen=True, kw_only=True)
 class Counters:
-    """Of the engine, at `Simulation.now_ns`.
+    """Counters of the engine, at `Simulation.now_ns`.
 
-    wall_ns == idle_ns + the sum over all slices (removed ones too) of run_ns + hold_ns, exactly.
+    wall_ns == idle_ns + the sum over all slices (including removed ones) of run_ns + hold_ns, exactly.
 
-    decisions: times the scheduler gave the engine to a slice
-    picks: times it was asked
+    decisions: how often the scheduler gave the engine to a slice
+    picks: how often the scheduler was asked
     events: steps of host programs
     """
 
@@ -87,15 +88,15 @@ class Counters:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceCounters:
-    """Of one slice.
+    """Counters of one slice.
 
     run_ns: engine time it was given: work_ns + overhead_ns
-    overhead_ns: of it, switches, splits and preemptions it paid for
-    hold_ns: time the engine was kept idle for it, at its expense
+    overhead_ns: the part of run_ns for switches, splits and preemptions
+    hold_ns: time the engine was kept idle for it and charged to it
     items: kernels done
-    max_wait_ns: the longest a kernel stood ready (all before it done) until it started
+    max_wait_ns: the longest time from ready (all kernels before it done) to start of a kernel
     wait_ns: sum of those waits
-    requests_arrived: open loop: whose time has come; closed loop: begun
+    requests_arrived: open loop: requests whose time has come; closed loop: requests begun
     """
 
     run_ns: int

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sequences of kernels like those of real models, generated from published figures.
 
-Never copied data: for each model the published count, sum and nine quantiles of its kernels'
-durations (Orion's V100 profiles, https://github.com/eth-easl/orion) are turned into a quantile
-function, which is read off at evenly spaced points and shuffled by the seed. Between two published
-quantiles the logarithm of the duration follows a power of the position; the one power that gives the
-published sum is found by bisection, so that sum and quantiles are both kept. A kernel's identity is
-its duration's bin, a quarter of an octave wide, as one function and grid take about the same time. One
-that the host waits for is told apart by where in the program it waits, at one of 16 such places.
+No data is copied. For each model, the count, the sum and nine quantiles of its kernels' durations are published
+(Orion's V100 profiles, https://github.com/eth-easl/orion). They are turned into a quantile function, which is sampled
+at evenly spaced points and shuffled by the seed. Between two published quantiles the logarithm of the duration follows
+a power of the position. Bisection finds the one power that gives the published sum, so sum and quantiles are both kept.
+A kernel's identity is its duration's bin, a quarter of an octave wide, because one function with one grid takes about
+the same time. A kernel that the host waits for is identified by the place in the program where the host waits, one of
+16 such places.
 
-The host's side is a model (stated, not measured): launching a kernel takes it a log-normal time,
-sigma 0.35, and at a synchronisation point it works a log-normal time, median 1 ms, sigma 0.35.
-Times are nanoseconds.
+The host's side is a model (stated, not measured): launching a kernel takes a log-normal time, sigma 0.35. At a
+synchronisation point the host works for a log-normal time, median 1 ms, sigma 0.35. Times are nanoseconds.
 """
 
 import math
@@ -37,7 +36,7 @@ _POWERS = (1 / 64, 64.0)
 
 @dataclass(frozen=True)
 class Model:
-    """The published figures of one model: how many kernels a request has, their sum, quantiles at POSITIONS."""
+    """The published figures of one model: number of kernels per request, their sum, and quantiles at POSITIONS."""
 
     kernels: int
     sum_ms: float
@@ -62,7 +61,7 @@ MODELS: dict[str, Model] = {
 
 @dataclass(frozen=True)
 class Kernels:
-    """A request's kernels in the order of launching; `sync_ns` is 0 where the host does not wait."""
+    """A request's kernels in launch order. `sync_ns` is 0 where the host does not wait."""
 
     work_ns: Times
     launch_ns: Times
@@ -71,7 +70,7 @@ class Kernels:
 
 
 def quantile_us(model: Model, position: float, power: float) -> float:
-    """Return the duration at a position in [0, 1]; below the lowest published quantile it is that one."""
+    """Return the duration at a position in [0, 1]. Below the lowest published quantile, it is that quantile."""
     points = model.quantiles_us
     if position <= POSITIONS[0]:
         return points[0]
@@ -83,14 +82,14 @@ def quantile_us(model: Model, position: float, power: float) -> float:
 
 @cache
 def durations_us(name: str) -> tuple[float, ...]:
-    """Return a model's kernel durations, ascending: its count, its sum and its quantiles."""
+    """Return a model's kernel durations in ascending order, with its count, sum and quantiles."""
     model = MODELS[name]
     positions = [index / (model.kernels - 1) for index in range(model.kernels)]
 
     def durations(power: float) -> tuple[float, ...]:
         return tuple(quantile_us(model, position, power) for position in positions)
 
-    # The larger the power, the longer the function stays at a segment's lower end, the less the sum.
+    # A larger power keeps the function longer at a segment's lower end, so the sum is smaller.
     low, high = _POWERS
     for _ in range(60):
         middle = math.sqrt(low * high)
@@ -104,7 +103,7 @@ def durations_us(name: str) -> tuple[float, ...]:
 
 
 def identity(duration_us: float) -> int:
-    """Return the kernel identity of a duration: the number of its bin, counted from 1 at a nanosecond."""
+    """Return the kernel identity of a duration: the number of its bin, counted from 1 at one nanosecond."""
     return 1 + int(_BINS_PER_OCTAVE * math.log2(max(1000 * duration_us, 1)))
 
 
@@ -122,9 +121,9 @@ def log_normal(
     launch_median_ns: int = LAUNCH_MEDIAN_NS,
     sync_every: int = 0,
 ) -> Kernels:
-    """Return one request of a model of which only count, sum and median are known: a log-normal law has them.
+    """Return one request of a model of which only count, sum and median are known, with log-normal durations.
 
-    ValueError if the mean is below the median, which no log-normal law has.
+    ValueError if the mean is below the median, which no log-normal distribution has.
     """
     mean_ns = total_ns / kernels
     if mean_ns < median_ns:

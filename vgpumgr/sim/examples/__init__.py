@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Built-in scenarios to start from, one for each idea; they are data of this package."""
+"""Built-in scenarios to start from, one for each idea. They are data files of this package."""
 
 from importlib import resources
 

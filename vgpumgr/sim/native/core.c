@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * "vgpumgr": the scheduler core of the kernel module itself (kmod/sched), told
- * of every kernel that comes first in its queue and of every one that is done.
- * Idle time that the core charges to somebody when it ends a parking (its
- * invariant 16) is idle time here.
+ * "vgpumgr": the scheduler core of the kernel module itself (kmod/sched).  It
+ * is told when a kernel becomes the first in its queue, and when a kernel is
+ * done.  When the core ends a parking, it charges idle time to slices (its
+ * invariant 16); here that time counts as idle.
  */
 #include "schedulers.h"
 
@@ -74,7 +74,10 @@ static void core_remove_slice(struct sim *sim, struct sim_slice *slice)
 	vgpu_slice_remove(sim->sched, core_of(slice), sim->now_ns);
 }
 
-/* What the host says of a kernel.  A hint above the chunk would have it refused. */
+/*
+ * The host's statements about a kernel.  The core would refuse a hint above the
+ * chunk.
+ */
 static struct vgpu_item_info info_of(const struct sim *sim,
 				     const struct sim_slice *slice,
 				     const struct sim_item *item)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The event loop and the engine.  At one moment, in this order: hosts take
- * their steps, the scheduler's timer runs, the engine finishes its piece or has
- * it taken away, and a free engine is offered to the scheduler.
+ * The event loop and the engine.  The order at one moment is: hosts take their
+ * steps, the scheduler's timer runs, the engine finishes its piece or is
+ * preempted, and a free engine is offered to the scheduler.
  */
 #include "sim.h"
 
@@ -48,7 +48,7 @@ void sim_end_run(struct sim *sim, u32 reason)
 	sim->run_slice = NULL;
 }
 
-/* Let time pass, at somebody's expense. */
+/* Advance the clock, and charge the time to the running slice or the holder. */
 static void advance(struct sim *sim, u64 to_ns)
 {
 	u64 ns = to_ns - sim->now_ns, overhead_ns = 0;
@@ -68,8 +68,8 @@ static void advance(struct sim *sim, u64 to_ns)
 }
 
 /*
- * Tell the scheduler if the slice has become ready, or is no longer.  That one
- * is parked is seen when the piece ends that it executes.
+ * Tell the scheduler if the slice has become ready, or is no longer.  The
+ * parking of a running slice takes effect when its piece ends.
  */
 void sim_settle(struct sim *sim, struct sim_slice *slice)
 {
@@ -125,7 +125,7 @@ static void finish_item(struct sim *sim, struct sim_slice *slice)
 				     sim_head(slice) : NULL);
 }
 
-/* The engine stops executing now; if the kernel is not done it keeps its place. */
+/* Stop executing now.  An unfinished kernel stays at the head of its queue. */
 static void stop_piece(struct sim *sim)
 {
 	struct sim_slice *slice = sim->running;
@@ -143,7 +143,7 @@ static void stop_piece(struct sim *sim)
 	sim_settle(sim, slice);
 }
 
-/* The kernel that is being executed is lost. */
+/* Stop executing, and discard the kernel. */
 void sim_drop_piece(struct sim *sim)
 {
 	struct sim_slice *slice = sim->running;
@@ -163,7 +163,7 @@ static u64 switch_cost_ns(const struct sim *sim)
 	return ns;
 }
 
-/* How much of @item fits; what splitting it off costs is added to *@overhead_ns. */
+/* Return how much of @item fits; add the cost of a split to *@overhead_ns. */
 static u64 piece_of(const struct sim *sim, const struct sim_item *item,
 		    u64 limit_ns, u64 *overhead_ns)
 {
@@ -281,7 +281,7 @@ static bool is_preempted(struct sim *sim)
 	       sim->scheduler->preempts && sim->scheduler->preempts(sim);
 }
 
-/* All that happens at sim->now_ns. */
+/* Process everything that happens at sim->now_ns. */
 static void happen(struct sim *sim)
 {
 	u32 reason = VGPU_RUN_TIMESLICE;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * "exclusive": the whole engine for one client at a time, in the order of their
- * first launches, until its host program has ended: what a cluster does that
- * gives away whole accelerators (Kubernetes' device plugins).  What a request
- * takes on an engine of its own is not this but a simulation of one slice.
+ * first launches, until the client's host program has ended.  Clusters do this
+ * that allocate whole accelerators (Kubernetes' device plugins).  To learn how
+ * long a request takes on an engine of its own, simulate a single slice
+ * instead.
  */
 #include "schedulers.h"
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * "fifo": one queue of kernels for everybody, in the order of their launches.
- * What several processes get that share one context and stream (an MPS server
- * without limits, or a naive proxy), and the "GPU sharing mode" FIKIT compares
- * itself with (arXiv 2311.10359).  A kernel that has begun is finished.
+ * "fifo": one queue of kernels for all clients, in the order of their launches.
+ * This models processes that share one context and stream (an MPS server
+ * without limits, or a naive proxy), and the "GPU sharing mode" that FIKIT
+ * compares itself with (arXiv 2311.10359).  A kernel that has begun is
+ * finished.
  */
 #include "schedulers.h"
 

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * "fikit": filling the gaps between kernels by their mean (arXiv 2311.10359, the
- * algorithm as far as abstract and summaries tell it).  The task of the best
- * priority that is in the middle of a request holds the engine; its kernels go
- * at once.  In the gap after one of them the others may run: of the best priority
- * among them the longest whose mean time fits what is left of the mean gap, none
- * if less than eps_ns is left.  Nobody fills a gap whose mean is over; between
- * requests the next task holds.
+ * "fikit": fills the gaps between kernels, based on the gaps' means (arXiv
+ * 2311.10359; the algorithm as far as abstract and summaries describe it).  The
+ * task of the best priority that is in the middle of a request holds the
+ * engine, and its kernels start at once.  In the gap after one of its kernels,
+ * other tasks may run.  Among those of the best priority, the kernel with the
+ * longest mean time that fits the rest of the mean gap is chosen.  None is
+ * chosen if less than eps_ns is left.  A gap that has exceeded its mean is not
+ * filled.  Between requests, the next task holds the engine.
  *
- * Means come from a measurement of each task alone on the engine, for 20
- * requests, before it may share; here from a simulation of it.
+ * Before a task may share, its means are measured while it runs alone, for 20
+ * requests.  Here a simulation measures them.
  */
 #include <stdlib.h>
 
 #include "schedulers.h"
 
 #define MEASURED_REQUESTS	20u
-/* A backlog has no requests; nothing is measured for longer than this. */
+/* Limit of a measurement, because a backlog has no requests. */
 #define MEASURED_ITEMS		100000u
 #define MEASURED_S		3600
 
@@ -46,7 +47,7 @@ static u64 mean_work_ns(const struct sim_slice *slice)
 	return mean->works ? mean->work_ns / mean->works : SIM_NEVER;
 }
 
-/* What the measurement's scheduler, a FIFO of one client, sees. */
+/* State of the measurement's scheduler, a FIFO of one client. */
 struct measurement {
 	struct fikit_mean *kernels;
 	u32 last_kernel;
@@ -99,7 +100,7 @@ static const struct sim_scheduler measurement = {
 	.pick = measure_pick,
 };
 
-/* Run the program alone, its requests one after the other without a pause. */
+/* Run the program alone, its requests back to back without a pause. */
 static int measure(const struct sim *sim, struct sim_slice *slice,
 		   struct fikit_mean *kernels)
 {
@@ -178,7 +179,7 @@ static bool holds(const struct sim *sim, const struct sim_slice *slice)
 	return slice->group->priority == sim_best_priority(sim, is_active);
 }
 
-/* What is left of the gap that the holders are in. */
+/* Return the rest of the gap that the holders are in. */
 static u64 gap_left_ns(const struct sim *sim)
 {
 	const struct fikit_client *client, *latest = NULL;

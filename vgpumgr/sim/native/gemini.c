@@ -2,19 +2,20 @@
 /*
  * "gemini": the token of Gemini (TCC 2021) and KubeShare (HPDC 2020), after
  * src/scheduler.cpp of NTHU-LSALAB/Gemini.  One client at a time holds a token
- * and executes; the token is good for a quota of 250 ms, used or not.  Next is,
- * among those whose tokens of the last 10 s are less than their limit (the cap of
- * the group), the one that lacks the largest part of its request (its weight over
- * the sum of weights), then the one that used least.  If all are at their limit
- * everybody waits until the oldest token leaves the window.  Time that a kernel
- * takes beyond the quota is added to what the client has used.
+ * and executes.  The token is valid for a quota of 250 ms, used or not.  A
+ * client is eligible if its tokens of the last 10 s are less than its limit
+ * (the cap of the group).  The next token goes to the client that lacks the
+ * largest part of its request (its weight over the sum of weights), then to the
+ * one that used least.  If all clients are at their limit, they wait until the
+ * oldest token leaves the window.  Time that a kernel takes beyond the quota is
+ * added to the client's use.
  *
- * Left out: the adaption of the quota to bursts of launches.  (The published
+ * Left out: the adaptation of the quota to bursts of launches.  (The published
  * repository replaces all of it by quotas of 6 s in hook.cpp.)
  */
 #include "schedulers.h"
 
-/* More tokens than fit a window: those of the parameters' extremes are 1000. */
+/* More tokens than fit a window; the extreme parameters give 1000. */
 #define HISTORY		1024u
 
 struct token {
@@ -59,7 +60,7 @@ static u64 used_ns(const struct sim *sim, struct gemini *state,
 	return used;
 }
 
-/* Thousandths of what is requested that are lacking; 0: none. */
+/* The lacking part of the request in permille; 0 if the request is met. */
 static u64 lacking_permille(const struct sim *sim, const struct sim_slice *slice,
 			    u64 used, u64 window_ns)
 {
@@ -97,7 +98,7 @@ static struct sim_slice *select(const struct sim *sim, struct gemini *state)
 	return best;
 }
 
-/* When the oldest token that counts leaves the window. */
+/* Return when the oldest token that counts leaves the window. */
 static u64 window_moves_ns(const struct sim *sim, struct gemini *state)
 {
 	u64 i, start_ns = window_start(sim);

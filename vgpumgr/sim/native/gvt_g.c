@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * "gvt_g": the time-based scheduler of Intel GVT-g, the nearest public relative
- * of ours (linux, drivers/gpu/drm/i915/gvt/sched_policy.c).  A tick of 1 ms
- * chooses the first client in LRU order that has work and time left; the engine
- * changes hands when the kernel that it executes is done, and idles if nobody
- * qualifies, so a weight is also a cap.  Every 100 ticks each client gets
- * 100 ms * weight / sum of weights more; debts and savings are kept, but for
- * every tenth time, which starts anew.  Between ticks nobody takes over an
- * engine whose client has run dry, and that client pays.
+ * "gvt_g": the time-based scheduler of Intel GVT-g, the closest public relative
+ * of our scheduler (linux, drivers/gpu/drm/i915/gvt/sched_policy.c).  A tick of
+ * 1 ms chooses the first client in LRU order that has work and time left.  The
+ * engine changes hands when its present kernel is done.  It idles if no client
+ * qualifies, so a weight is also a cap.  Every 100 ticks each client gets 100
+ * ms * weight / sum of weights more.  Debts and savings are kept, except that
+ * every tenth balancing resets them.  Between ticks, an engine whose client has
+ * no more work is not handed over, and that client pays.
  *
- * Who comes in the middle of ten balancings has no time until the next tenth,
- * as there.  Left out: several engines, and the idle client's context.
+ * A client that arrives between two resets has no time until the next reset, as
+ * in GVT-g.  Left out: several engines, and the idle client's context.
  */
 #include "schedulers.h"
 
@@ -20,7 +20,7 @@
 struct gvt {
 	struct sim_slice *current;
 	struct sim_slice *next;
-	bool has_target;		/* next is decided, even if it is nobody */
+	bool has_target;		/* @next is valid; NULL means idle */
 	u64 since_ns;
 	u64 ticks;
 	u64 balances;
@@ -75,7 +75,7 @@ static struct sim_slice *least_recently_chosen(const struct sim *sim)
 	return found;
 }
 
-/* The engine executes nothing: hand it over. */
+/* Hand the engine over.  It must not execute. */
 static void change_hands(struct sim *sim, struct gvt *state)
 {
 	if (state->current)

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * "hami": the priority gate of HAMi (HAMi-core, multiprocess_utilization_watcher.c,
- * and cmd/vGPUmonitor/feedback.go of HAMi).  A monitor looks every 5 s: who has
- * launched lately counts as active, and every client with an active one of a
- * better priority is blocked.  A launch that finds itself blocked sleeps 1 s and
- * looks again.  A launch sets a counter to 2, each look of the monitor takes 1
- * off it, and above 0 is active.  Behind the gate the driver slices time.
+ * "hami": the priority gate of HAMi (HAMi-core,
+ * multiprocess_utilization_watcher.c, and cmd/vGPUmonitor/feedback.go of HAMi).
+ * A monitor checks every 5 s which clients are active, which means that they
+ * have launched recently.  A client is blocked while one of better priority is
+ * active.  A blocked launch sleeps 1 s and checks again.  A launch sets a
+ * counter to 2, each check of the monitor decrements it, and a client with a
+ * counter above 0 is active.  Behind the gate the driver slices time.
  *
  * Left out: the limiter of utilization, which is that of "vcuda".
  */

@@ -3,8 +3,8 @@
  * Host programs: when a slice's next kernel is launched.  The rules are in
  * vgpumgr/sim/sources.py.
  *
- * What a host does at one moment it does in one go: steps that take no time
- * are no events.  Events of equal time happen in the order they were set.
+ * A host performs all steps of one moment together: steps that take no time are
+ * no events.  Events of equal time happen in the order in which they were set.
  */
 #include "sim.h"
 
@@ -15,7 +15,7 @@ static bool comes_before(const struct sim_slice *a, const struct sim_slice *b)
 	return a->event_seq < b->event_seq;
 }
 
-/* Places count from 1; the parent of place i is i / 2. */
+/* Heap indexes count from 1; the parent of index i is i / 2. */
 static void put_at(struct sim *sim, struct sim_slice *slice, u32 place)
 {
 	sim->heap[place] = slice;
@@ -88,8 +88,9 @@ static u64 random_u64(u64 *state)
 }
 
 /*
- * @ns, varied by a bell of the standard deviation @permille of it: the sum of
- * four uniform 16-bit numbers, whose mean is 131070 and deviation 37837.
+ * Return @ns with a bell-shaped variation, whose standard deviation is
+ * @permille of @ns.  It uses the sum of four uniform 16-bit numbers, which has
+ * mean 131070 and deviation 37837.
  */
 static u64 varied(struct sim_slice *slice, u64 ns, u32 permille)
 {
@@ -107,7 +108,7 @@ static u64 varied(struct sim_slice *slice, u64 ns, u32 permille)
 	return max(ns, (u64)1);
 }
 
-/* Let host time pass; false if none does. */
+/* Wait for host time; return false if there is none to wait for. */
 static bool pause_for(struct sim *sim, struct sim_slice *slice, u64 ns)
 {
 	ns = varied(slice, ns, slice->program.host_jitter_permille);
@@ -176,7 +177,7 @@ static void finish_request(struct sim *sim, struct sim_slice *slice)
 		*record = slice->request;
 }
 
-/* Whether the host has to stop before the kernel can be launched. */
+/* Return whether the host has to wait before it can launch the kernel. */
 static bool must_wait(struct sim *sim, struct sim_slice *slice)
 {
 	u64 again_ns;
@@ -197,7 +198,7 @@ static bool must_wait(struct sim *sim, struct sim_slice *slice)
 	return true;
 }
 
-/* One step; false if the host now waits for something. */
+/* Take one step; return false if the host now waits for something. */
 static bool step(struct sim *sim, struct sim_slice *slice)
 {
 	const struct sim_program *program = &slice->program;
@@ -256,7 +257,7 @@ void sim_host_go_on(struct sim *sim, struct sim_slice *slice)
 		;
 }
 
-/* A kernel of the slice is done and out of the queue. */
+/* Called when a kernel of the slice is done and has left the queue. */
 void sim_host_after_item(struct sim *sim, struct sim_slice *slice)
 {
 	if (slice->wait == SIM_WAIT_ROOM ||
@@ -274,7 +275,7 @@ void sim_host_begin(struct sim *sim, struct sim_slice *slice)
 	wait_until(sim, slice, start_ns);
 }
 
-/* For a scheduler whose gate said SIM_NEVER. */
+/* Called by a scheduler whose gate returned SIM_NEVER. */
 void sim_open_gate(struct sim *sim, struct sim_slice *slice)
 {
 	if (slice->wait == SIM_WAIT_GATE)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * "kernel_rr": one kernel of each client in turn, what round robin between
- * hardware queues comes to.  Fair in launches, not in time: who has longer
- * kernels has more of the engine.
+ * "kernel_rr": one kernel of each client in turn, like round robin between
+ * hardware queues.  Fair in launches, not in time: a client with longer kernels
+ * gets more of the engine.
  */
 #include "schedulers.h"
 

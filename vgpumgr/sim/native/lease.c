@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * "vgpumgr_lease": the scheduler core (kmod/sched), which lends the engine instead
- * of deciding about each kernel (vgpu_lease.h).  The slice that has the lease
- * executes kernel after kernel.  What is under way when the lease expires ends by
- * itself, or on an engine that splits or preempts when the gate closes, which takes
- * max_chunk.  A slice that has run dry under a lease with an end yields at once.
+ * "vgpumgr_lease": the scheduler core (kmod/sched), which lends the engine
+ * instead of deciding about each kernel (vgpu_lease.h).  The slice that has the
+ * lease executes kernel after kernel.  A kernel under way when the lease
+ * expires runs to its end.  On an engine that splits or preempts, it ends when
+ * the gate closes, which takes max_chunk.  A slice that has run dry under a
+ * lease with an end yields at once.
  *
  * A lease is reviewed whenever a kernel is done, not a margin before its end.
  */
@@ -14,11 +15,11 @@
 struct lease_slice {
 	struct vgpu_slice core;
 	struct sim_slice *sim;
-	u32 kernel_id;			/* which ran last */
-	bool more;			/* another of its request follows */
+	u32 kernel_id;			/* of the kernel that ran last */
+	bool more;			/* its request has more kernels */
 };
 
-/* @sched comes first: sim_core_group() takes the whole for it. */
+/* @sched must be first: sim_core_group() casts the struct to it. */
 struct lease_state {
 	struct vgpu_sched sched;
 	struct vgpu_lease lease;
@@ -35,7 +36,7 @@ static struct sim_slice *sim_slice_of(struct vgpu_slice *slice)
 	return slice ? container_of(slice, struct lease_slice, core)->sim : NULL;
 }
 
-/* Who has the lease, NULL for nobody. */
+/* The slice that has the lease, or NULL. */
 static struct sim_slice *lessee(const struct sim *sim)
 {
 	const struct lease_state *state = sim->sched;
@@ -43,7 +44,7 @@ static struct sim_slice *lessee(const struct sim *sim)
 	return sim_slice_of(state->lease.slice);
 }
 
-/* Report what was not used, before anything else is said. */
+/* Report unused lease time.  Call this before any other call of the core. */
 static void settle(struct sim *sim)
 {
 	struct lease_state *state = sim->sched;
@@ -59,7 +60,10 @@ static int lease_create(struct sim *sim)
 	struct vgpu_sched_params params = sim_core_params(&sim->model);
 	struct lease_state *state = sim->sched;
 
-	/* The gate takes a chunk on any engine, and what it cuts goes on later. */
+	/*
+	 * The gate takes a chunk on any engine.  A kernel that it cuts goes on
+	 * later.
+	 */
 	params.splits = false;
 	params.policy = sim->parameters[0];
 	params.places = sim->parameters[1];
@@ -116,7 +120,7 @@ static void lease_remove_slice(struct sim *sim, struct sim_slice *slice)
 	vgpu_slice_remove(&state->sched, &lease_slice(slice)->core, sim->now_ns);
 }
 
-/* Who has a lease begins again by itself. */
+/* A slice that has the lease starts again without a call of the core. */
 static void lease_wake(struct sim *sim, struct sim_slice *slice)
 {
 	const struct sim_program *program = &slice->program;
@@ -133,7 +137,7 @@ static void lease_wake(struct sim *sim, struct sim_slice *slice)
 				 sim->now_ns);
 }
 
-/* Work was withdrawn. */
+/* Called when the slice's work was withdrawn. */
 static void lease_sleep(struct sim *sim, struct sim_slice *slice)
 {
 	settle(sim);
@@ -177,7 +181,7 @@ static bool is_expired(const struct sim *sim)
 	return state->lease.expires_ns <= sim->now_ns;
 }
 
-/* Does the lease go on?  Otherwise it is over now. */
+/* Return whether the lease goes on; otherwise it is over now. */
 static bool goes_on(struct sim *sim)
 {
 	struct lease_state *state = sim->sched;
@@ -217,7 +221,7 @@ static void lease_pick(struct sim *sim, struct sim_decision *decision)
 				     sim->model.max_chunk_ns - sim->model.min_chunk_ns;
 }
 
-/* The gate closes for band L as for an end. */
+/* The gate closes for band L in the same way as at the lease's end. */
 static bool lease_preempts(struct sim *sim)
 {
 	struct lease_state *state = sim->sched;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * "nvshare": one lock on the whole GPU, passed on in the order of requests
+ * "nvshare": one lock on the whole GPU, granted in the order of requests
  * (grgalex/nvshare, src/scheduler.c and src/client.c).  Its holder keeps it for
  * a time quantum of 30 s, or until it has launched nothing for 5 s, and then
- * queues again.  What it has launched before the end of its quantum is one
- * kernel here; there it is all that its window of launches holds.  Left out:
- * paging of memory, which is what the long quantum is for.
+ * queues again.  Work launched before the end of the quantum still runs: one
+ * kernel here, a whole window of launches in nvshare.  Left out: paging of
+ * memory, which is the reason for the long quantum.
  */
 #include "schedulers.h"
 
@@ -17,7 +17,7 @@ struct nvshare {
 };
 
 struct nvshare_client {
-	u64 asked;			/* its place in the queue; 0: none */
+	u64 asked;			/* position in the queue; 0: none */
 };
 
 static struct nvshare_client *client_of(const struct sim_slice *slice)
@@ -55,7 +55,7 @@ static void nvshare_sleep(struct sim *sim, struct sim_slice *slice)
 		state->idle_since_ns = sim->now_ns;
 }
 
-/* When the holder has to give the lock away. */
+/* Return when the holder has to release the lock. */
 static u64 release_ns(const struct sim *sim, const struct nvshare *state)
 {
 	u64 end_ns = state->since_ns + sim->parameters[0];

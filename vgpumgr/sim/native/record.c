@@ -12,7 +12,7 @@ void sim_log_init(struct sim_log *log, u32 size)
 	log->size = size;
 }
 
-/* Room for one more record, or NULL, and then the simulation is over. */
+/* Return room for one more record, or NULL, which ends the simulation. */
 void *sim_log_add(struct sim *sim, struct sim_log *log)
 {
 	u64 room = log->room ? 2 * log->room : FIRST_ROOM;

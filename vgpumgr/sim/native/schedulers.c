@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The list of schedulers, and what they share. */
+/* The list of schedulers, and code that they share. */
 #include "schedulers.h"
 
 const struct sim_scheduler *const sim_schedulers[] = {

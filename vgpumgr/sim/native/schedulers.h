@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the schedulers share.  Baselines re-implement what was published, on an
- * engine and a workload that are ours; each says what it leaves out.  They know
- * no tenants: a client is a slice, with the weight, cap and priority of its
- * group, unless said otherwise.  They look at all slices: they need not be fast.
+ * Code that the schedulers share.  The baselines re-implement published
+ * schedulers on our engine and workloads; each says what it leaves out.  They
+ * have no tenants: a client is a slice with the weight, cap and priority of its
+ * group, unless said otherwise.  They search all slices, because they need not
+ * be fast.
  */
 #ifndef SIM_SCHEDULERS_H
 #define SIM_SCHEDULERS_H
@@ -19,7 +20,7 @@ typedef bool (*sim_filter)(const struct sim *sim, const struct sim_slice *slice)
 /* The ready slice, among those that pass @filter, whose head was launched first. */
 struct sim_slice *sim_oldest_launch(const struct sim *sim, sim_filter filter);
 
-/* The ready slice that comes after @slice in a circle, itself last; or NULL. */
+/* The ready slice after @slice in a circle, @slice itself last; or NULL. */
 struct sim_slice *sim_next_in_circle(const struct sim *sim,
 				     const struct sim_slice *slice);
 
@@ -36,7 +37,7 @@ static inline bool sim_is_ready(const struct sim *sim,
 	return slice->ready;
 }
 
-/* The host is in the middle of a request. */
+/* Whether the host is in the middle of a request. */
 static inline bool sim_is_mid_request(const struct sim *sim,
 				      const struct sim_slice *slice)
 {
@@ -44,12 +45,13 @@ static inline bool sim_is_mid_request(const struct sim *sim,
 	return slice->phase == SIM_LAUNCH || slice->phase == SIM_DRAINED;
 }
 
-/* The cap of a slice's group in thousandths of the engine; 1000 without one. */
+/* The cap of a slice's group in permille of the engine; 1000 without a cap. */
 u32 sim_cap_permille(const struct sim_slice *slice);
 
 /**
- * struct sim_turns - time slicing, with or without something on top; timeslice.c
- * @current: whose turn it is or was
+ * struct sim_turns - time slicing, which some schedulers extend; timeslice.c
+ *
+ * @current: the slice whose turn it is or was
  * @since_ns: when its turn began
  */
 struct sim_turns {
@@ -61,7 +63,7 @@ void sim_turns_pick(struct sim *sim, struct sim_turns *turns, u64 timeslice_ns,
 		    struct sim_decision *decision);
 void sim_turns_forget(struct sim_turns *turns, const struct sim_slice *slice);
 
-/* A refusal of the core as an error of the simulator's. */
+/* Return the simulator's error for a refusal of the core. */
 int sim_core_fault(enum vgpu_sched_field field);
 
 extern const struct sim_scheduler sim_core, sim_drr, sim_exclusive, sim_fifo,

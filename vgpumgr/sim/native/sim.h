@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The simulator: host programs launch kernels on slices, one engine executes
- * them, a scheduler says which.  engine.c is the event loop, host.c the host
- * programs, record.c the results; every scheduler is one file with a table
- * (struct sim_scheduler), core.c the one that is kmod/sched.
+ * them, and a scheduler selects which. engine.c is the event loop, host.c the
+ * host programs, record.c the results.  Every scheduler is one file with a
+ * table (struct sim_scheduler); core.c is the one that calls kmod/sched.
  *
- * vgpumgr/sim/engine.py checks all arguments and says what everything means.
- * Nothing here allocates in the middle of an event except record.c; when memory
- * runs out, sim_run() returns SIM_NO_MEMORY and the simulation is over.
+ * vgpumgr/sim/engine.py checks all arguments and documents what they mean.
+ * Only record.c allocates memory during an event.  If memory runs out,
+ * sim_run() returns SIM_NO_MEMORY and the simulation is over.
  */
 #ifndef SIM_H
 #define SIM_H
@@ -17,10 +17,10 @@
 #define SIM_NEVER	U64_MAX
 #define SIM_NO_LIMIT	U64_MAX
 
-/* What functions return in place of an index or 0. */
+/* Error codes, returned in place of an index or 0. */
 enum sim_error {
 	SIM_NO_MEMORY = -1,
-	/* An item of a non-preemptible engine is longer than max_chunk_ns. */
+	/* A kernel of a non-preemptible engine is longer than max_chunk_ns. */
 	SIM_TOO_LONG = -2,
 	SIM_HAS_SLICES = -3,
 	/* SIM_BAD_FIELD - enum vgpu_sched_field */
@@ -54,7 +54,7 @@ struct sim_model {
 	u64 preempt_latency_ns;
 };
 
-/* A host program; the arrays belong to the caller and stay. */
+/* A host program.  The arrays belong to the caller and must outlive it. */
 struct sim_program {
 	u32 nr_kernels;
 	const u64 *work_ns;
@@ -65,9 +65,9 @@ struct sim_program {
 	const unsigned char *sync;
 	const unsigned char *claims;
 	u32 nr_requests;
-	const u32 *request_first;	/* nr_requests + 1 of them */
+	const u32 *request_first;	/* nr_requests + 1 entries */
 	const u64 *think_ns;
-	const u64 *arrivals_ns;		/* count of them if is_open */
+	const u64 *arrivals_ns;		/* count entries if is_open */
 	bool is_open;
 	bool endless;
 	u64 count;
@@ -80,8 +80,8 @@ struct sim_program {
 /* A launched kernel. */
 struct sim_item {
 	u64 submitted_ns;
-	u64 seq;			/* order of launches on the engine */
-	u64 ready_ns;			/* when all before it were done */
+	u64 seq;			/* orders launches on the engine */
+	u64 ready_ns;			/* when those before it were done */
 	u64 start_ns;			/* SIM_NEVER: not begun */
 	u64 work_ns;
 	u64 left_ns;
@@ -109,7 +109,7 @@ struct sim_counters {
 	u64 events;
 };
 
-/* Results, as numpy reads them. */
+/* Results in the layout that numpy reads. */
 struct sim_request {
 	u64 arrival_ns;
 	u64 start_ns;
@@ -133,7 +133,7 @@ struct sim_run {
 	u32 group;
 	u32 slice;
 	u32 reason;
-	u64 timeslice_ns;		/* 0: the scheduler has none */
+	u64 timeslice_ns;		/* 0: scheduler has none */
 };
 
 struct sim_log {
@@ -149,10 +149,10 @@ struct sim_group {
 	bool removed;
 	struct vgpu_group_params params;
 	u32 priority;			/* 0 is served first */
-	void *sched;			/* the scheduler's own */
+	void *sched;			/* the scheduler's data */
 };
 
-/* What the host program of a slice does next, once `event_ns` or a wait is over. */
+/* The next step of a slice's host program, after `event_ns` or a wait. */
 enum sim_phase {
 	SIM_BEGIN_REQUEST,
 	SIM_LAUNCH,
@@ -172,10 +172,10 @@ struct sim_slice {
 	u32 index;
 	bool removed;
 	bool parked;
-	bool ready;			/* as the scheduler was told */
+	bool ready;			/* as the scheduler knows it */
 	struct sim_group *group;
 	struct vgpu_slice_params params;
-	void *sched;			/* the scheduler's own */
+	void *sched;			/* the scheduler's data */
 
 	/* Queue: a ring of launched kernels. */
 	struct sim_item *ring;
@@ -200,12 +200,13 @@ struct sim_slice {
 };
 
 /**
- * struct sim_decision - who gets the engine
- * @slice: a ready one, or NULL
- * @limit_ns: execute at most this long, what switching to it costs included
- * @wake_at_ns: without @slice, ask again then
- * @holder: without @slice, who pays for the idle engine, or NULL
- * @run_ended: a new run begins even if @slice goes on
+ * struct sim_decision - which slice gets the engine
+ *
+ * @slice: a ready slice, or NULL
+ * @limit_ns: longest execution, including the cost of the switch
+ * @wake_at_ns: without @slice, when to ask again
+ * @holder: without @slice, the slice that pays for the idle engine, or NULL
+ * @run_ended: a new run begins even if @slice continues
  * @reason: why the run before ended, if it did
  * @timeslice_ns: length granted to the run that begins, for the record
  */
@@ -229,32 +230,34 @@ struct sim_parameter {
 };
 
 /**
- * struct sim_scheduler - a scheduler; every function but @pick may be missing
- * @name: what scenarios call it
+ * struct sim_scheduler - a scheduler; every function except @pick is optional
+ *
+ * @name: its name in scenarios
  * @parameters: ends with a NULL name; their values are sim->parameters
  * @state_size: of sim->sched, zeroed
  * @group_size: of group->sched, zeroed
  * @slice_size: of slice->sched, zeroed
  * @create: return 0 or an error
- * @add_group: group->params are already what is wanted; return 0 or an error.
- *	It and @update_group check parameters; without them tenants.c does.
- * @update_group: return 0, or an error and nothing has changed
- * @add_slice: as @add_group
- * @update_slice: as @update_group
+ * @add_group: group->params already has the new values; return 0 or an error.
+ * 	This function and @update_group check parameters; without them
+ * 	tenants.c does.
+ * @update_group: return 0, or an error with nothing changed
+ * @add_slice: like @add_group
+ * @update_slice: like @update_group
  * @wake: the slice now has an item to execute
- * @sleep: it has none any more
- * @next: after @item_done, the item is out of the queue: @item is the head now,
- *	NULL if there is none (and @sleep follows)
- * @gate: the host wants to launch a kernel: the time when it may try again,
- *	sim->now_ns or earlier if it may launch now; SIM_NEVER if it must wait
- *	for sim_open_gate()
+ * @sleep: the slice has no more items
+ * @next: called after @item_done, when the item has left the queue: @item is the
+ * 	new head, or NULL if there is none (then @sleep follows)
+ * @gate: the host wants to launch a kernel.  Return when it may try again:
+ * 	sim->now_ns or earlier if it may launch now, SIM_NEVER if it must wait
+ * 	for sim_open_gate()
  * @submitted: a kernel was launched; it is the last in its slice's queue
  * @ran: the slice has had the engine for @ns
- * @item_done: the head item is done; it is still the head, but the host does
- *	not know yet
+ * @item_done: the head item is done; it is still the head, and the host does
+ * 	not know yet
  * @pick: the engine is free: decide
- * @preempts: must the engine, which executes for sim->running, be taken away
- *	now?  Asked when slices woke, of preemptible engines only.
+ * @preempts: return whether to preempt the engine, which executes for
+ * 	sim->running.  Called when slices woke, for preemptible engines only.
  * @timer: sim->timer_ns has come; set it again
  * @destroy: free what @create allocated
  */
@@ -293,8 +296,9 @@ struct sim_scheduler {
 
 /**
  * struct sim - one engine
- * @running: whose kernel the engine executes, or NULL
- * @last: who had the engine last; NULL at first
+ *
+ * @running: the slice whose kernel the engine executes, or NULL
+ * @last: the slice that had the engine last; NULL at first
  * @timer_ns: when to call the scheduler's timer
  */
 struct sim {
@@ -323,15 +327,15 @@ struct sim {
 	u64 charged_until_ns;
 	u64 wake_at_ns;
 	u64 timer_ns;
-	bool dirty;			/* something became ready since the last pick */
-	bool interrupted;		/* the last piece left an item unfinished at once */
+	bool dirty;			/* a slice woke since the last pick */
+	bool interrupted;		/* last piece left an item unfinished */
 
-	/* The run that goes on, in the sense of runs(). */
+	/* The present run, as runs() reports it. */
 	struct sim_slice *run_slice;
 	u64 run_start_ns;
 	u64 run_timeslice_ns;
 
-	/* Events of hosts, the earliest first. */
+	/* Heap of host events, the earliest first. */
 	struct sim_slice **heap;
 	u32 nr_events;
 	u64 event_seq;
@@ -342,11 +346,11 @@ struct sim {
 	struct sim_log runs;
 	struct sim_log items;
 
-	/* Executes nothing: it checks parameters. */
+	/* Only checks parameters; executes nothing. */
 	struct vgpu_sched checks;
 };
 
-/* What the Python side calls. */
+/* Functions for the Python side. */
 extern const struct sim_scheduler *const sim_schedulers[];	/* ends with NULL */
 struct sim *sim_new(const struct sim_model *model,
 		    const struct sim_scheduler *scheduler,
@@ -366,7 +370,9 @@ void sim_remove_slice(struct sim *sim, u32 slice);
 void sim_park_slice(struct sim *sim, u32 slice, bool parked);
 int sim_run(struct sim *sim, u64 until_ns);
 void sim_present_run(const struct sim *sim, struct sim_run *run);
-/* The core's own, charged until now; NULL if it is gone or under a baseline. */
+/*
+ * The core's group, charged until now; NULL if it is gone or under a baseline.
+ */
 struct vgpu_group *sim_core_group(struct sim *sim, u32 group);
 
 /* engine.c */

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * "strict_priority": a kernel of the best priority first, among equals the one
- * launched first.  The "highest priority first" policy of XSched (OSDI 2025) and
- * the priority queues of FIKIT without its filling.  A preemptible engine is
- * taken away from a worse priority at once.
+ * "strict_priority": the kernel of the best priority first; among equal
+ * priorities the kernel launched first.  This is the "highest priority first"
+ * policy of XSched (OSDI 2025), and the priority queues of FIKIT without its
+ * filling.  A preemptible engine is taken away from a worse priority at once.
  */
 #include "schedulers.h"
 

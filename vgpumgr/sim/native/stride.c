@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * "stride": stride scheduling (Waldspurger and Weihl, MIT/LCS/TM-528, 1995).  A
- * client's pass grows by the time it ran over its weight; the least pass runs
- * next, for a quantum.  Who leaves keeps its distance to the global pass, which
- * grows by the time that passed over all active weight, and joins with it.
+ * client's pass grows by the time it ran over its weight; the client with the
+ * least pass runs next, for a quantum.  The global pass grows by the elapsed
+ * time over all active weight.  A client that leaves keeps its distance to the
+ * global pass, and joins again with it.
  */
 #include "schedulers.h"
 
@@ -64,7 +65,7 @@ static void stride_ran(struct sim *sim, struct sim_slice *slice, u64 ns)
 	state->used_ns += ns;
 	client->pass += (ns << STRIDE_SHIFT) / client->weight;
 	state->global_pass += (ns << STRIDE_SHIFT) / state->weight;
-	/* A new weight counts from the next quantum on. */
+	/* A new weight applies from the next quantum on. */
 	if (client->weight != slice->group->params.weight) {
 		leave(state, slice);
 		client->remain = client->remain * client->weight /

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Making and ending simulations, groups and slices. */
+/* Creation and removal of simulations, groups and slices. */
 #include <stdlib.h>
 
 #include "sim.h"
@@ -9,7 +9,7 @@ static int fault(enum vgpu_sched_field field)
 	return field ? SIM_BAD_FIELD - (int)field : 0;
 }
 
-/* What starting a piece can cost, at most. */
+/* The highest cost of starting a piece. */
 static u64 overhead_ns(const struct sim_model *model)
 {
 	return model->switch_cost_ns + model->split_cost_ns +
@@ -17,8 +17,9 @@ static u64 overhead_ns(const struct sim_model *model)
 }
 
 /*
- * The engine as the core sees it.  Its pieces include what starting them costs;
- * one worth starting is longer than that, so that no limit is ever exceeded.
+ * The engine as the core sees it.  Its pieces include the cost of starting
+ * them.  A piece must be longer than that cost to be worth starting, so no
+ * limit is ever exceeded.
  */
 struct vgpu_sched_params sim_core_params(const struct sim_model *model)
 {
@@ -101,18 +102,18 @@ err_free:
 	return NULL;
 }
 
-/* @array with room for @nr pointers, or NULL and nothing has changed. */
+/* Return @array with room for @nr pointers, or NULL with nothing changed. */
 static void *grown(void *array, u32 nr)
 {
-	/* It has the size of a power of two. */
+	/* The allocated size is a power of two. */
 	if (nr > 1 && (nr - 1) & (nr - 2))
 		return array;
 	return realloc(array, sizeof(void *) * (nr > 1 ? 2 * (u64)(nr - 1) : 1));
 }
 
 /*
- * Baselines take the parameters of the core, and refuse the same, but for those
- * that none of them has: bands, modes and reservations.
+ * Baselines accept the parameters of the core and refuse the same values.  They
+ * have no bands, modes and reservations, and ignore those.
  */
 static int check_group(const struct sim *sim,
 		       const struct vgpu_group_params *params)
@@ -128,7 +129,7 @@ static int check_group(const struct sim *sim,
 	return fault(vgpu_group_params_check(&sim->checks, NULL, &plain));
 }
 
-/* A group that nobody knows yet, or NULL. */
+/* Allocate a group that is not linked anywhere yet; or return NULL. */
 static struct sim_group *make_group(struct sim *sim)
 {
 	struct sim_group *group = calloc(1, sizeof(*group));
@@ -210,7 +211,7 @@ static bool is_too_long(const struct sim *sim, const struct sim_program *program
 	return false;
 }
 
-/* A slice that nobody knows yet, or NULL. */
+/* Allocate a slice that is not linked anywhere yet; or return NULL. */
 static struct sim_slice *make_slice(struct sim *sim,
 				    const struct sim_program *program)
 {

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * "tgs": the rate control of TGS (NSDI 2023), hijack/src/low_priority_hijack_call.c
- * of pkusys/TGS.  Every 50 ms the launch rate of the production job (priority 0)
- * is compared with the best it had: within 3 % the limit of the opportunistic
- * jobs (all others together) grows, beyond it shrinks.  Slow start multiplies by
- * 1.5 until the first harm; then 0.025 % of the production rate is added (at
- * least 1000), or 8 % taken away; at 9 % harm the limit falls to a tenth and slow
- * start begins again.  Twenty harms of 12 % in a row scale the best rate by 0.8.
- * While the production job launches nothing there is no limit.  Behind the limit
- * the driver slices time.
+ * "tgs": the rate control of TGS (NSDI 2023),
+ * hijack/src/low_priority_hijack_call.c of pkusys/TGS.  Every 50 ms the launch
+ * rate of the production job (priority 0) is compared with its best rate.
+ * Within 3 % of it, the limit of the opportunistic jobs (all others together)
+ * grows; otherwise it shrinks.  Slow start multiplies the limit by 1.5 until
+ * the first harm.  After that, 0.025 % of the production rate (at least 1000)
+ * is added, or 8 % taken away.  At 9 % harm the limit falls to a tenth and slow
+ * start begins again.  Twenty harms of 12 % in a row scale the best rate by
+ * 0.8.  While the production job launches nothing, there is no limit.  Behind
+ * the limit the driver slices time.
  *
- * A rate is a number of thread blocks per 50 ms; ours is work_ns * blocks_per_ms.
- * The best rate is the largest mean of two neighbouring intervals, from the first
- * five of a job's activity on; slow start begins at a limit of 1000.  Left out:
- * repeated profiling when that rate changes by a fifth, unified memory, and its
- * transfer when a job ends.
+ * A rate is a number of thread blocks per 50 ms; here that is work_ns *
+ * blocks_per_ms.  The best rate is the largest mean of two adjacent intervals,
+ * from the first five intervals of a job's activity on.  Slow start begins at a
+ * limit of 1000.  Left out: repeated profiling when that rate changes by a
+ * fifth, unified memory, and its transfer when a job ends.
  */
 #include "schedulers.h"
 
@@ -33,7 +34,7 @@ struct tgs {
 	u32 intervals;
 	u32 harms;
 	u64 production;			/* launched in this interval */
-	u64 last;			/* in the one before */
+	u64 last;			/* in the interval before */
 	u64 best;
 	u64 opportunistic;
 	u64 limit;

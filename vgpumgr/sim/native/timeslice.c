@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * "timeslice": what the driver of a GPU does when several processes use it: each
- * of their contexts in turn has the engine for one timeslice, or until it has no
- * work.  NVIDIA's default is about 2 ms (nvidia-smi compute-policy calls 2 ms
- * "default"); it switches in the middle of a kernel, so give it a preemptible
- * engine.  Others wait for the end of the kernel.  No weights.
+ * "timeslice": the behaviour of a GPU's driver when several processes use it.
+ * Each process's context in turn has the engine for one timeslice, or until it
+ * has no work.  NVIDIA's default is about 2 ms (nvidia-smi compute-policy calls
+ * 2 ms "default").  NVIDIA's driver switches in the middle of a kernel, so use
+ * a preemptible engine for it.  Other drivers wait for the end of the kernel.
+ * No weights.
  */
 #include "schedulers.h"
 

@@ -3,14 +3,15 @@
  * "vcuda": the limiter of GaiaGPU (ISPA 2018) as in tkestack/vcuda-controller,
  * src/hijack_call.c.  A launch takes as many tokens from its client's pool as
  * the kernel has thread blocks, and sleeps 10 ms at a time while the pool is
- * negative.  Every 120 ms the pool gets a share, which grows or shrinks with the
- * distance between the limit (the cap of the group, in percent) and the measured
- * use.  Behind the limiters the driver slices time.
+ * negative.  Every 120 ms the pool gets a share.  The share grows or shrinks
+ * with the distance between the limit (the cap of the group, in percent) and
+ * the measured use.  Behind the limiters the driver slices time.
  *
- * Constants are those of a V100, 80 multiprocessors of 2048 threads.  Our kernels
- * have no blocks: they count as work_ns * blocks_per_ms.  NVML's utilization of
- * the last second is the engine time of the last eight ticks.  Left out: elastic
- * limits, which vgpumgr/policy has, and several processes per container.
+ * The constants are those of a V100, 80 multiprocessors of 2048 threads.  Our
+ * kernels have no blocks: they count as work_ns * blocks_per_ms.  NVML's
+ * utilization of the last second is the engine time of the last eight ticks.
+ * Left out: elastic limits, which vgpumgr/policy has, and several processes per
+ * container.
  */
 #include "schedulers.h"
 
