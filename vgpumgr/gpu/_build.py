@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the shim, a library for LD_PRELOAD and no Python module, as `vgpumgr/gpu/_shim*.so`.
+"""Builds the shim as `vgpumgr/gpu/_shim*.so`. The shim is a library for LD_PRELOAD, not a Python module.
 
-The wheel build takes the names below (paths are relative to the project's root).
-`python -m vgpumgr.gpu._build` builds it in place, in a source tree whose wheel was installed without it.
+The wheel build uses the names below, whose paths are relative to the project's root. `python -m vgpumgr.gpu._build`
+builds the shim in place, in a source tree whose wheel was installed without it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LINK_ARGUMENTS = ("-pthread", "-ldl")
 
 
 def build(target: Path, *, compile_arguments: tuple[str, ...] = ()) -> Path:
-    """Compile the shim as `target`. Raises subprocess.CalledProcessError where the compiler refuses."""
+    """Compile the shim as `target`. Raises subprocess.CalledProcessError if the compiler fails."""
     compiler = shlex.split(os.environ.get("CC", "cc"))
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         built = Path(scratch, "shim.so")
@@ -41,7 +41,7 @@ def build(target: Path, *, compile_arguments: tuple[str, ...] = ()) -> Path:
             ],
             check=True,
         )
-        # Never truncate a file that a running process has mapped.
+        # A running process may have the file mapped, so the file must not be truncated.
         built.replace(target)
     return target
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls to NVIDIA's resource manager that an agent makes by itself; the layouts are those of native/rm_abi.h.
+"""Direct calls of an agent to NVIDIA's resource manager. The layouts are those of native/rm_abi.h.
 
-Handles are the resource manager's; a call is allowed by the *open file* it is made on, whoever holds it.
+Handles are the resource manager's. The *open file* on which a call is made decides whether the call is allowed,
+whichever process holds the file.
 """
 
 from __future__ import annotations
@@ -46,20 +47,20 @@ STATUS_WORDS = {
 
 
 def status_word(status: int) -> str:
-    """The driver's name of a status, or its number."""
+    """Return the driver's name of a status, or its number."""
     return STATUS_WORDS.get(status, f"{status:#x}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the resource manager said, and the parameters as it left them."""
+    """The resource manager's status, and the parameters after the call."""
 
     status: int
     params: bytes
 
 
 def control(fd: int, *, client: int, target: int, cmd: int, params: bytes) -> Answer:
-    """One control call on the object `target` of `client`. Raises OSError where the file itself refuses."""
+    """Make one control call on the object `target` of `client`. Raises OSError if the file itself refuses."""
     buffer = ctypes.create_string_buffer(params, max(len(params), 1))
     call = bytearray(_CONTROL_LAYOUT.pack(client, target, cmd, 0, ctypes.addressof(buffer), len(params), 0))
     fcntl.ioctl(fd, CONTROL, call, True)
@@ -67,27 +68,28 @@ def control(fd: int, *, client: int, target: int, cmd: int, params: bytes) -> An
 
 
 def set_timeslice(fd: int, *, client: int, group: int, timeslice_us: int) -> int:
-    """Asks for a timeslice of a channel group; returns the status. Takes effect at once, if at all."""
+    """Ask for a timeslice of a channel group; return the status. It takes effect at once, if at all."""
     params = struct.pack("=Q", timeslice_us)
     return control(fd, client=client, target=group, cmd=SET_TIMESLICE, params=params).status
 
 
 def get_timeslice_us(fd: int, *, client: int, group: int) -> tuple[int, int]:
-    """Status and timeslice as the driver has it in its books, which says nothing about the hardware."""
+    """Return status and timeslice from the driver's records, which say nothing about the hardware."""
     answer = control(fd, client=client, target=group, cmd=GET_TIMESLICE, params=bytes(8))
     return answer.status, struct.unpack("=Q", answer.params)[0]
 
 
 def set_compute_preemption(fd: int, *, client: int, subdevice: int, channel: int, mode: int) -> int:
-    """Asks for a compute preemption mode of a channel; returns the status."""
+    """Ask for a compute preemption mode of a channel; return the status."""
     params = struct.pack("=IIIIIxxxxQ", SETS_COMPUTE, channel, 0, mode, 0, 0)
     return control(fd, client=client, target=subdevice, cmd=SET_PREEMPTION_MODE, params=params).status
 
 
 def disable_channels(fd: int, *, client: int, subdevice: int, channels: Sequence[int], disable: bool) -> int:
-    """Stops channels in the middle of what they do, or lets them go on; returns the status.
+    """Stop channels in the middle of their work, or resume them; return the status.
 
-    ValueError for more of them than one call takes. Two such calls at once, of whichever processes, leave both stuck.
+    ValueError if one call cannot take that many channels. Two such calls at the same time, from any processes, both
+    hang.
     """
     if len(channels) > _DISABLE_MOST:
         raise ValueError(f"channels: {len(channels)} are more than {_DISABLE_MOST}")
@@ -99,7 +101,7 @@ def disable_channels(fd: int, *, client: int, subdevice: int, channels: Sequence
 
 
 def take_file(pid: int, fd: int) -> int:
-    """A descriptor of ours for another process's open file. Raises OSError."""
+    """Return a new descriptor for another process's open file. Raises OSError."""
     pidfd = os.pidfd_open(pid)
     try:
         taken = int(ctypes.CDLL(None, use_errno=True).syscall(_SYS_PIDFD_GETFD, pidfd, fd, 0))
@@ -111,7 +113,7 @@ def take_file(pid: int, fd: int) -> int:
 
 
 def quantised_us(timeslice_us: int) -> int:
-    """What an 8-bit timeout with a 4-bit scale can hold, rounded down: the hardware's field."""
+    """Round down to a value of the hardware's field, an 8-bit timeout with a 4-bit scale."""
     if timeslice_us < 1:
         return 0
     scale = min(max(timeslice_us.bit_length() - 8, 0), 15)

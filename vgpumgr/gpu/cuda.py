@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The few calls of the CUDA driver API that the loads need, on the driver's own library: no toolkit, no compiler.
+"""The few calls of the CUDA driver API that the loads need, made on the driver's own library: no toolkit, no compiler.
 
-Kernels are PTX text, which the driver compiles for the GPU at hand (`kernels.ptx`). One context in one process;
-calls come from the thread that made it, and from others while they are attached.
+Kernels are PTX text, which the driver compiles for the present GPU (`kernels.ptx`). A process has one context. Only the
+thread that created it may call, and other threads while they are attached.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STREAM_NON_BLOCKING = 1
 
 
 class CudaError(Exception):
-    """The driver's library is missing, `code` cuda_missing, or refused a call, `code` load_failed."""
+    """The driver's library is missing (`code` cuda_missing), or refused a call (`code` load_failed)."""
 
     def __init__(self, code: Literal["cuda_missing", "load_failed"], detail: str) -> None:
         super().__init__(detail)
@@ -47,7 +47,7 @@ class Cuda:
 
     @contextlib.contextmanager
     def attached(self) -> Iterator[None]:
-        """The context is that of the calling thread as well."""
+        """Attach the calling thread to the context while the body runs."""
         self.call("cuCtxSetCurrent", self._context)
         try:
             yield
@@ -55,7 +55,7 @@ class Cuda:
             self.call("cuCtxSetCurrent", None)
 
     def call(self, name: str, *arguments: object) -> None:
-        """One call by name. Raises CudaError with the driver's own word for what went wrong."""
+        """Make one call by name. Raises CudaError with the driver's own word for the error."""
         result = getattr(self._library, name)(*arguments)
         if result != 0:
             word = ctypes.c_char_p()
@@ -76,23 +76,23 @@ class Cuda:
         return count.value
 
     def function(self, name: str, *, source: Path = KERNELS) -> ctypes.c_void_p:
-        """A kernel of a PTX file, compiled by the driver."""
+        """Return a kernel of a PTX file, compiled by the driver."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         self.call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(source.read_bytes()))
         self.call("cuModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(name.encode()))
         return function
 
     def allocate(self, size: int) -> ctypes.c_uint64:
-        """Memory of the GPU, filled with zeroes; goes with the process."""
+        """Allocate GPU memory, filled with zeroes. It is freed when the process ends."""
         pointer = ctypes.c_uint64()
         self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
         self.call("cuMemsetD8_v2", pointer, ctypes.c_ubyte(0), ctypes.c_size_t(size))
-        # Launches are on streams that do not wait for this one.
+        # Launches use streams that do not wait for the stream of this memset.
         self.call("cuCtxSynchronize")
         return pointer
 
     def read_u64(self, pointer: ctypes.c_uint64) -> int:
-        """The number at an address of the GPU, after all work that was launched."""
+        """Return the number at an address of the GPU, after all launched work is done."""
         self.call("cuCtxSynchronize")
         value = ctypes.c_uint64()
         self.call("cuMemcpyDtoH_v2", ctypes.byref(value), pointer, ctypes.c_size_t(8))
@@ -116,7 +116,7 @@ class Cuda:
 
 
 class Kernel:
-    """One of the loads with its buffer. `launch` returns at once; the work is `rounds`, whoever else runs."""
+    """One of the loads with its buffer. `launch` returns at once. Its work is always `rounds`, whatever else runs."""
 
     THREADS = 256
     BLOCKS_PER_MULTIPROCESSOR = 4
@@ -138,5 +138,5 @@ class Kernel:
         self._cuda.call("cuLaunchKernel", self._function, *grid, *block, ctypes.c_uint(0), stream, pointers, None)
 
     def counted(self) -> int:
-        """Launches that the GPU itself counted."""
+        """Return the number of launches that the GPU itself counted."""
         return self._cuda.read_u64(self._buffer)

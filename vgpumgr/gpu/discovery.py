@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs NVIDIA's management library lists, who is on them, and whether they may be measured. Reads only.
+"""The GPUs that NVIDIA's management library lists, their processes, and whether they may be measured. Only reads.
 
-pynvml is imported when the library is opened; it loads libnvidia-ml.so.1 of the driver that is installed.
+pynvml is imported when the library is opened; it loads libnvidia-ml.so.1 of the installed driver.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ PROC = Path("/proc")
 class Gpu:
     """A GPU as the driver describes it. `mig`: it is divided. `compute_mode`, `virtualization`: NVML's numbers.
 
-    `failed`: why the driver does not describe it, then "?" stands for what is not known.
+    `failed`: why the driver does not describe the GPU; unknown members are "?" then.
     """
 
     index: int
@@ -38,7 +38,7 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuProcess:
-    """A process with a context on a GPU. `name`, `user`: "?" if it is gone, or in another PID namespace."""
+    """A process with a context on a GPU. `name`, `user`: "?" if the process is gone, or in another PID namespace."""
 
     pid: int
     kind: str
@@ -56,7 +56,7 @@ class Nvml:
         self._library = library
 
     def gpus(self) -> list[Gpu]:
-        """All of them in the driver's order; one that is lost is no reason not to list the others."""
+        """Return all GPUs in the driver's order. A lost GPU does not keep the others from being listed."""
         library = self._library
         with self._translated("listing GPUs"):
             count = library.nvmlDeviceGetCount()
@@ -83,7 +83,7 @@ class Nvml:
                 name=str(library.nvmlDeviceGetName(handle)),
                 address=f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0",
                 driver=driver,
-                # A pending change counts as well: what a reset would make of it is not what is measured now.
+                # A pending change also counts: after a reset, the GPU would differ from what is measured now.
                 mig=any(self._optional(library.nvmlDeviceGetMigMode, handle, [0, 0])),
                 compute_mode=self._optional(library.nvmlDeviceGetComputeMode, handle, library.NVML_COMPUTEMODE_DEFAULT),
                 virtualization=self._optional(
@@ -92,7 +92,7 @@ class Nvml:
             )
 
     def processes(self, gpu: Gpu) -> list[GpuProcess]:
-        """Who has a context on it now, by process id."""
+        """Return the processes that have a context on the GPU now, by process id."""
         library = self._library
         kinds = {
             "graphics": library.nvmlDeviceGetGraphicsRunningProcesses,
@@ -109,7 +109,7 @@ class Nvml:
         return [found[pid] for pid in sorted(found)]
 
     def check(self, gpu: Gpu, ours: Sequence[int] = ()) -> None:
-        """Refuse a GPU on which a measurement would say nothing. `ours`: processes that do not count."""
+        """Refuse a GPU on which a measurement would mean nothing. `ours`: processes that do not count."""
         if gpu.failed is not None:
             raise gpu.failed
         library = self._library
@@ -135,7 +135,7 @@ class Nvml:
         self.check_idle(gpu, ours)
 
     def check_idle(self, gpu: Gpu, ours: Sequence[int] = ()) -> None:
-        """Refuse a GPU on which there is anybody but `ours`."""
+        """Refuse a GPU that has any process except `ours`."""
         others = [process for process in self.processes(gpu) if process.pid not in ours]
         if others:
             raise refuse(
@@ -144,7 +144,7 @@ class Nvml:
             )
 
     def _optional(self, getter: Any, handle: Any, missing: Any) -> Any:
-        """What a getter answers; `missing` where the GPU or the driver knows no such thing."""
+        """Return the result of a getter; `missing` if the GPU or the driver does not support it."""
         library = self._library
         try:
             return getter(handle)
@@ -163,7 +163,7 @@ class Nvml:
 
 @contextlib.contextmanager
 def opened(library: Any = None) -> Iterator[Nvml]:
-    """Open NVML, and close it again. ProbeRefusedError. `library`: a module to use instead of pynvml."""
+    """Open NVML while the body runs. ProbeRefusedError. `library`: a module to use instead of pynvml."""
     if library is None:
         try:
             library = importlib.import_module("pynvml")
@@ -179,12 +179,12 @@ def opened(library: Any = None) -> Iterator[Nvml]:
     try:
         yield Nvml(library)
     finally:
-        with contextlib.suppress(library.NVMLError):  # it may be closed by what went wrong
+        with contextlib.suppress(library.NVMLError):  # the error in the body may have closed it
             library.nvmlShutdown()
 
 
 def chosen(gpus: Sequence[Gpu], names: Sequence[str]) -> list[Gpu]:
-    """Those that are meant by index or UUID, each once; all without names. ProbeRefusedError."""
+    """Return the GPUs with these indexes or UUIDs, each once; all GPUs without names. ProbeRefusedError."""
     if not gpus:
         raise refuse(Refusal.NO_GPU, "the driver is loaded and lists no GPU")
     if not names:

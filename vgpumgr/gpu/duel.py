@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets tenants compete for one GPU, each in processes of its own, and counts what each got done.
+"""Lets tenants compete for one GPU, each in its own processes, and counts the work that each got done.
 
-A share is one of work done in the time in which all of them ran; never of time that anybody claims to have had.
-Owns its processes: all have ended when `run` returns, whatever happened.
+A share is a part of the work done in the time in which all tenants ran. It never relies on a time that a tenant reports
+about itself. Owns its processes: all have ended when `run` returns, whatever happened.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import Any, Literal
 from vgpumgr.gpu.shim import Preemption, Record, ShimMissingError, ShimSettings, library, records
 from vgpumgr.gpu.statistics import quantile
 
-# Compiling the kernels and a first context may take this long on a cold machine.
+# Compiling the kernels and creating a first context may take this long on a cold machine.
 PATIENCE_S = 60.0
-# What the first and last of a run are left out for: contexts warm up, and not all stop at once.
+# This part at each end of a run is left out, because contexts warm up, and not all stop at the same time.
 EDGE = 0.1
-# Graphics and compute engines, as the driver numbers them.
+# Graphics and compute engines, by the driver's numbers.
 KERNEL_ENGINES = range(1, 9)
-# What makes launches wait for their end, and what keeps kernels from being compiled.
+# Variables that make launches wait for their end, or keep kernels from being compiled.
 SPOILING = ("CUDA_LAUNCH_BLOCKING", "CUDA_DISABLE_PTX_JIT")
 
 
@@ -38,7 +38,7 @@ Code = Literal["shim_missing", "cuda_missing", "driver_unknown", "shim_blind", "
 
 
 class RigError(Exception):
-    """Nothing can be measured here. `code` says why in a word that stays the same, `detail` in a sentence."""
+    """Nothing can be measured here. `code` gives the reason as a stable word, `detail` as a sentence."""
 
     def __init__(self, code: Code, detail: str) -> None:
         super().__init__(detail)
@@ -48,9 +48,9 @@ class RigError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Rig:
-    """What the tenants run on: a real device, or a fake one that brings libraries to load after the shim.
+    """Where the tenants run: a real device, or a fake one with libraries to load after the shim.
 
-    device: UUID of the GPU, or None for the first. on_child: told the process id of each tenant as it starts.
+    device: UUID of the GPU, or None for the first. on_child: called with the process id of each tenant that starts.
     """
 
     kind: Literal["device", "fake"] = "device"
@@ -62,12 +62,12 @@ class Rig:
 
 @dataclass(frozen=True, kw_only=True)
 class Tenant:
-    """What is run, and how. `load` idle has a context and launches nothing.
+    """What a tenant runs, and how. A tenant with `load` idle has a context and launches nothing.
 
-    timeslice_us: None leaves what libcuda asks for. rounds: work of a kernel; may be None, then it is measured to
-    take `kernel_us`, only where no other process competes. period_us: one kernel every period instead of as many as
-    fit. processes: each with a context of its own. mark_at_s: then something may be done to it while it works.
-    program: another than the load, which says and hears the same.
+    timeslice_us: None keeps the timeslice that libcuda asks for. rounds: work of a kernel; None: it is measured so that
+    a kernel takes `kernel_us`, which only works without a competing process. period_us: one kernel every period instead
+    of as many as fit. processes: their number, each with its own context. mark_at_s: when `at_mark` is called while the
+    tenant works. program: a program in place of the load, with the same protocol.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Tenant:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What one process did. `mark_ns`: when it said `mark`, and when it heard that what is done then was done."""
+    """The results of one process. `mark_ns`: when it said `mark`, and when it heard that `at_mark` was done."""
 
     tenant: str
     pid: int
@@ -101,7 +101,7 @@ class Result:
     mark_ns: Sequence[int]
 
     def done_until(self, t_ns: float) -> float:
-        """Launches done by then; between two the work is taken as even."""
+        """Return the number of launches done by then. Between two launches, progress counts as even."""
         index = bisect_right(self.done_ns, t_ns)
         if index in (0, len(self.done_ns)):
             return float(index)
@@ -111,7 +111,7 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Duel:
-    """The results, and the time in which all ran."""
+    """The results of a run, and the time in which all tenants ran."""
 
     results: Sequence[Result]
     seconds: float
@@ -126,19 +126,19 @@ class Duel:
         return [result for result in self.results if result.tenant == tenant]
 
     def rate(self, tenant: str, window_ns: tuple[float, float] | None = None) -> float:
-        """Rounds a second, all processes of the tenant together."""
+        """Return the rounds per second of all processes of the tenant together."""
         start, end = window_ns or self.window_ns
         done = sum((result.done_until(end) - result.done_until(start)) * result.rounds for result in self.of(tenant))
         return done / (end - start) * 1e9
 
     def share(self, tenant: str, window_ns: tuple[float, float] | None = None) -> float:
-        """Of the rounds all tenants did. Meaningful only between loads of the same kind."""
+        """Return the tenant's part of all tenants' rounds. Meaningful only between loads of the same kind."""
         names = {result.tenant for result in self.results}
         total = sum(self.rate(name, window_ns) for name in names)
         return self.rate(tenant, window_ns) / total if total else 0.0
 
     def latencies_us(self, tenant: str) -> list[float]:
-        """Of all requests that were due in the window, also those that were done after it. Raises RigError for none."""
+        """Return latencies of all requests due in the window, even if done later. Raises RigError for none."""
         start, end = self.window_ns
         found = [
             latency
@@ -156,7 +156,7 @@ class Duel:
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """One process of a tenant while it runs, for who wants to do something to it."""
+    """One process of a tenant while it runs, for callers that act on it."""
 
     tenant: str
     process: subprocess.Popen[str]
@@ -188,14 +188,14 @@ def _command(tenant: Tenant, seconds: float, log: Path, output: Path) -> list[st
     }
     options |= {name: value for name, value in optional.items() if value is not None}
     words = [str(word) for option in options.items() for word in option]
-    # Not from the folder this is run in, which may be anybody's.
+    # -P keeps the current directory out of the module path, because anybody may write there.
     return [sys.executable, "-P", *tenant.program, *words]
 
 
 def _environment(rig: Rig, settings: ShimSettings) -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if name not in SPOILING}
     package_root = str(Path(__file__).resolve().parents[2])
-    # An empty entry would be the folder this is run in.
+    # An empty entry would mean the current directory.
     inherited = environment.get("PYTHONPATH", "").split(os.pathsep)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (package_root, *inherited)))
     environment |= rig.environment
@@ -233,7 +233,7 @@ def _start(rig: Rig, tenant: Tenant, seconds: float, scratch: Path, number: int)
 
 
 def _expect(running: Running, event: str, deadline: float) -> dict[str, Any]:
-    """The next line of a process, which must be this event. Raises RigError."""
+    """Return the next line of a process, which must be this event. Raises RigError."""
     assert running.process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(running.process.stdout, selectors.EVENT_READ)
@@ -261,7 +261,7 @@ def _go(running: Running) -> None:
 
 
 def _check_shim(running: Running) -> None:
-    """Without a timeslice that was set, a share says nothing about timeslices. Raises RigError."""
+    """Check that the shim works: if no timeslice was set, a share says nothing about timeslices. Raises RigError."""
     seen = running.records()
     drivers = [entry for entry in seen if entry["event"] == "driver"]
     if drivers and not drivers[-1]["known"]:
@@ -318,9 +318,9 @@ def run(
     seconds: float,
     at_mark: Callable[[Running], None] | None = None,
 ) -> Duel:
-    """Starts all, lets them go together once all are ready, and waits for their end.
+    """Start all tenants, let them begin together once all are ready, and wait for their end.
 
-    A tenant with `mark_at_s` works on while `at_mark` is called then. Raises ValueError and RigError.
+    When a tenant reaches its `mark_at_s`, `at_mark` is called while it works on. Raises ValueError and RigError.
     """
     if sum(tenant.processes for tenant in tenants) > 1 and any(
         tenant.rounds is None for tenant in tenants if tenant.load != "idle"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which words of `enforcement` may truthfully be said of a GPU, judged from what was measured on it and nothing else.
+"""Which words of `enforcement` are true for a GPU, judged only from what was measured on it.
 
-Reads the tests of a probe as `vgpumgr.gpu.experiments` leaves them; see docs/probe-gpu.md for the words. A test that
-was not passed and not failed is no ground for anything: what depends on it is `unknown`.
+Reads the tests of a probe in the form that `shares` and `gate` write; see docs/probe-gpu.md for the words. A test that
+neither passed nor failed proves nothing: every word that depends on it is `unknown`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,15 +12,15 @@ from typing import Any
 
 Tests = Mapping[str, Mapping[str, Any]]
 
-# Sizes that a scheduler's clock may tick in, in us.
+# Possible tick lengths of a scheduler's clock, in us.
 STEPS_US = (64, 100, 125, 128, 200, 250, 256, 500, 512, 1000, 1024, 2000, 2048, 4000, 4096, 5000, 10_000)
 
-# What a share may be off by in every repeat alike: the ends of a run, switches, a neighbour's caches.
+# The error of a share that is the same in every repeat: the ends of a run, switches, a neighbour's caches.
 SYSTEMATIC = 0.01
 
 
 class Verdict(StrEnum):
-    """What a test of the probe came to."""
+    """The verdict of one test of the probe."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -29,7 +29,7 @@ class Verdict(StrEnum):
 
 
 class Honoured(StrEnum):
-    """What T2 says of timeslices."""
+    """What T2 says about timeslices."""
 
     YES = "yes"
     NO = "no"
@@ -38,11 +38,11 @@ class Honoured(StrEnum):
 
 
 class Answer(StrEnum):
-    """The one answer: what becomes of timeslices on this GPU. Frozen: scripts branch on it."""
+    """The overall answer: what happens to timeslices on this GPU. Frozen: scripts branch on it."""
 
     HONOURED = "honoured"
-    IGNORED = "ignored"  # accepted by the driver, and all are served alike
-    PARTLY = "partly"  # shares answer to them, and not, or not always, as asked
+    IGNORED = "ignored"  # accepted by the driver, but all tenants are served alike
+    PARTLY = "partly"  # shares depend on timeslices, but not as asked, or not always
     UNKNOWN = "unknown"
 
 
@@ -50,14 +50,14 @@ class Use(StrEnum):
     """Whether a word may be used."""
 
     YES = "yes"
-    IF = "if"  # under the condition that is given
+    IF = "if"  # under the given condition
     NO = "no"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Word:
-    """A member of `enforcement`, one of the things it can say, and whether it may."""
+    """A member of `enforcement`, one of its possible values, and whether that value may be used."""
 
     member: str
     word: str
@@ -67,34 +67,36 @@ class Word:
 
 @dataclass(frozen=True, kw_only=True)
 class Granularity:
-    """In what steps timeslices are obtained. `finer_than_us`: the least of `STEPS_US` of which it and all larger ones
-    contradict what was measured; None where not even the largest does."""
+    """The step size of the timeslices that are really obtained.
+
+    `finer_than_us`: the least of `STEPS_US` from which on every step size contradicts the measurements. None if not
+    even the largest does."""
 
     finer_than_us: int | None
     because: str
 
 
 def verdict(tests: Tests, name: str) -> Verdict:
-    """Of one test; one that is missing was not run."""
+    """Return the verdict of one test; a missing test was not run."""
     return Verdict(tests[name]["verdict"]) if name in tests else Verdict.NOT_RUN
 
 
 def conclusive(tests: Tests) -> bool:
-    """Whether the rig passed T1 and all that follows from it is known; T10 has no meaning where T2 fails."""
+    """Whether the rig passed T1 and all tests that then matter were decided. T10 does not matter if T2 fails."""
     decided = (Verdict.PASS, Verdict.FAIL)
     needed = ("T2", "T4") if verdict(tests, "T2") == Verdict.FAIL else ("T2", "T4", "T10")
     return verdict(tests, "T1") == Verdict.PASS and all(verdict(tests, name) in decided for name in needed)
 
 
 def honoured(tests: Tests) -> Honoured:
-    """Nothing that T2 measured on a rig which did not pass T1 counts."""
+    """Return the result of T2, which counts only on a rig that passed T1."""
     if verdict(tests, "T1") != Verdict.PASS or verdict(tests, "T2") not in (Verdict.PASS, Verdict.FAIL):
         return Honoured.UNKNOWN
     return Honoured(tests["T2"]["figures"]["honoured"])
 
 
 def answer(tests: Tests) -> Answer:
-    """In one word."""
+    """Return the overall answer."""
     found = honoured(tests)
     if found == Honoured.NO:
         return Answer.IGNORED if _served_alike(tests) else Answer.PARTLY
@@ -102,20 +104,20 @@ def answer(tests: Tests) -> Answer:
 
 
 def gate_answer(tests: Tests) -> Use:
-    """Whether another process can stop a tenant's work: T11, on a rig that passed T1."""
+    """Return whether another process can stop a tenant's work: T11, on a rig that passed T1."""
     if verdict(tests, "T1") != Verdict.PASS:
         return Use.UNKNOWN
     return {Verdict.PASS: Use.YES, Verdict.FAIL: Use.NO}.get(verdict(tests, "T11"), Use.UNKNOWN)
 
 
 def _served_alike(tests: Tests) -> bool:
-    """Whatever was set, and taken by the driver: T2 has no result where that refused."""
+    """Whether every setting was accepted and ignored. T2 has no result if the driver refused one."""
     ignored = [setting["outcome"] == "ignored" for setting in tests["T2"]["settings"]]
     return honoured(tests) == Honoured.NO and bool(ignored) and all(ignored)
 
 
 def granularity(tests: Tests) -> Granularity:
-    """From the shares of T2 alone: what the driver says of a timeslice it was given is no evidence."""
+    """Return the step size, from the shares of T2 alone. A timeslice that the driver reports is no evidence."""
     found = honoured(tests)
     if found != Honoured.YES:
         return Granularity(finer_than_us=None, because=f"timeslices honoured: {found}")
@@ -131,7 +133,7 @@ def granularity(tests: Tests) -> Granularity:
 
 
 def _contradicted(rounding: str, step_us: int, settings: list[Mapping[str, Any]]) -> bool:
-    """Whether some share could not be if timeslices were whole steps."""
+    """Whether some share would be impossible if timeslices were whole steps."""
     for setting in settings:
         a, b = (_rounded(us, step_us, rounding) for us in setting["timeslice_us"].values())
         share = setting["share"]
@@ -146,12 +148,12 @@ def _rounded(us: int, step_us: int, rounding: str) -> int:
 
 
 def words(tests: Tests) -> list[Word]:
-    """All words, in the order in which architecture and REST list their members."""
+    """Return all words, in the order in which architecture and REST list their members."""
     return [*_values(tests), *_scope(tests), *_semantics(tests), *_enforced_by(tests)]
 
 
 def _by_honour(tests: Tests, *, yes: Use, so: str) -> tuple[Use, str]:
-    """What follows from T2: `yes` and why where timeslices are honoured."""
+    """Return the conclusion from T2: `yes` with the reason `so` if timeslices are honoured."""
     found = honoured(tests)
     if found == Honoured.YES:
         return yes, so

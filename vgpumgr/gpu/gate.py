@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T11: can a foreign process stop what a tenant has on the GPU, in the middle of it, and let it go on?
+"""T11: can another process stop a tenant's work on the GPU in the middle, and resume it?
 
 A and B work. A third process disables A's channels, and enables them a while later. Meanwhile A must get nothing done,
-and afterwards it must go on. This is what the gate of an executor does (compute/executor/gate).
+and afterwards A must continue. The gate of an executor does the same (compute/executor/gate).
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from vgpumgr.gpu.shares import Effort
 
 KERNEL_US = 1000.0
-# When it is closed and opened, as parts of the time.
+# When the gate is closed and opened, as fractions of the run.
 CLOSE_AT, OPEN_AT = 0.2, 0.5
-# A kernel that was done before may be noted a little later.
+# A kernel that ended before the gate closed may be recorded this much later.
 NOTED_LATE_NS = 5_000_000
 _MODULE = ("-P", "-m", "vgpumgr.gpu.gatekeeper")
 _TIMEOUT_S = 60
 
 
 class NoGateError(Exception):
-    """The gate cannot be had here: what was refused, in a sentence."""
+    """The gate does not work here. The text is a sentence that says what was refused."""
 
 
 class NotTriedError(Exception):
-    """Nothing says whether there is a gate, and why."""
+    """The test could not find out whether there is a gate. The text says why."""
 
 
 @dataclass
 class Turn:
-    """One closing and opening: what the calls took, and what the tenants did."""
+    """One closing and opening: the duration of the calls, and the tenants' work."""
 
     close_us: float = 0.0
     open_us: float = 0.0
@@ -53,14 +53,14 @@ class Turn:
     duel: Duel | None = field(default=None, repr=False)
 
     def done_while_closed(self) -> int:
-        """Kernels of A that ended although it was closed."""
+        """Return the number of A's kernels that ended while the gate was closed."""
         assert self.duel is not None
         (a,), (b,) = self.duel.of("A"), self.duel.of("B")
         closed_ns, open_ns = a.mark_ns[1], b.mark_ns[0]
         return sum(closed_ns + NOTED_LATE_NS < done < open_ns for done in a.done_ns)
 
     def goes_on_after_us(self) -> float | None:
-        """From the order to open to the end of A's next kernel; None if there is none."""
+        """Return the time from the order to open until A's next kernel ends; None if none does."""
         assert self.duel is not None
         (a,), (b,) = self.duel.of("A"), self.duel.of("B")
         later = [done - b.mark_ns[0] for done in a.done_ns if done > b.mark_ns[0]]
@@ -68,7 +68,7 @@ class Turn:
 
 
 def run(rig: Rig, *, effort: Effort, told: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
-    """Return the test as shares.run() returns its own. RigError for a rig that fails before anything is closed."""
+    """Return the test in the form of shares.run(). RigError if the rig fails before anything is closed."""
     turns: list[Turn] = []
     try:
         alone = duel.run(rig, [Tenant(name="A", kernel_us=KERNEL_US)], seconds=effort.seconds / 4)
@@ -84,7 +84,7 @@ def run(rig: Rig, *, effort: Effort, told: Callable[[str], None] = lambda _: Non
 
 
 def _check_driver(records: Sequence[Mapping[str, Any]]) -> None:
-    """The structure is known of one branch only."""
+    """Check the driver's branch: the structure of the call is known for one branch only."""
     versions = [entry["version"] for entry in records if entry["event"] == "driver"]
     if not versions or versions[-1].split(".")[0] != str(abi.GATE_BRANCH):
         told = versions[-1] if versions else "without a version"
@@ -118,7 +118,7 @@ def _turn(rig: Rig, rounds: int, seconds: float) -> Turn:
 
 
 def _ask(rig: Rig, running: Running, action: str) -> float:
-    """Has a process that is not the tenant make the call; returns what it took, in us."""
+    """Make the call from a process that is not the tenant; return the call's duration in us."""
     lock = lock_path() if rig.kind == "device" else None
     words = [action, "-" if lock is None else str(lock), str(running.pid), *map(str, _handles(running))]
     environment = {
@@ -147,7 +147,7 @@ def _ask(rig: Rig, running: Running, action: str) -> float:
 
 
 def _handles(running: Running) -> list[int]:
-    """File, client, subdevice and channels of the tenant's groups that run kernels, as the shim saw them made."""
+    """Return file, client, subdevice and channels of the tenant's groups that run kernels, from the shim's log."""
     seen = running.records()
     groups = [entry for entry in seen if entry["event"] == "group" and entry["engine_type"] in KERNEL_ENGINES]
     client = groups[0]["client"]

@@ -38,19 +38,19 @@ def say(event: str, **members: Any) -> None:
 
 
 def hear() -> None:
-    """Waits for a line. Ends the process when whoever started it is gone."""
+    """Wait for a line. End the process if its parent is gone."""
     if not sys.stdin.readline():
         sys.exit("load: nobody is there to say go")
 
 
 def end_with_parent() -> None:
-    """A load must not stay on the GPU when whoever measures is killed."""
+    """Make the kernel end this process with its parent, so that a load does not stay on the GPU."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass
 class Done:
-    """When each launch was done, and how long after it was due."""
+    """When each launch was done, and how long after its due time."""
 
     done_ns: list[int] = field(default_factory=list)
     latency_us: list[float] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Done:
 
 
 class Mark:
-    """A thread that says `mark` while the tenant works, and notes when it heard a line after that."""
+    """A thread that says `mark` while the tenant works, and then notes when it heard a line."""
 
     def __init__(self, cuda: Cuda, after_s: float) -> None:
         self._cuda, self._after_s = cuda, after_s
@@ -71,7 +71,7 @@ class Mark:
         self.t_ns: list[int] = []
 
     def start(self) -> None:
-        """From when this returns the time to the mark runs."""
+        """Start the time to the mark."""
         self._thread.start()
         self._attached.wait()
 
@@ -89,7 +89,7 @@ class Mark:
 
 
 class Tenant:
-    """The loops. At most `depth` launches are outstanding, so that the GPU always finds work of this tenant."""
+    """The loops of the load. At most `depth` launches are outstanding, so the GPU always has work of this tenant."""
 
     def __init__(self, cuda: Cuda, kernel: Kernel, *, rounds: int, depth: int) -> None:
         self._cuda, self._kernel, self._rounds = cuda, kernel, rounds
@@ -98,7 +98,7 @@ class Tenant:
         self.launches = 0
 
     def calibrate(self, kernel_us: float) -> int:
-        """Rounds that take about `kernel_us` on an idle GPU: the shortest of a few tries counts."""
+        """Return the rounds that take about `kernel_us` on an idle GPU, from the shortest of a few tries."""
         rounds, took_us = CALIBRATION_ROUNDS, 0.0
         while True:
             took_us = min(self._time_us(rounds) for _ in range(CALIBRATION_LAUNCHES))
@@ -120,7 +120,7 @@ class Tenant:
         self.launches += 1
 
     def saturate(self, until_ns: int) -> Done:
-        """Always more work than the GPU can do."""
+        """Keep more work queued than the GPU can do."""
         done, due = Done(), [0] * len(self._events)
         launched = 0
         while now_ns() < until_ns:
@@ -138,7 +138,7 @@ class Tenant:
         return done
 
     def serve(self, until_ns: int, period_us: float) -> Done:
-        """One launch every period; a latency counts from when it was due, so that a late start is not forgiven."""
+        """Launch once every period. A latency counts from the due time, so it includes a late start."""
         done, due_ns = Done(), now_ns()
         while due_ns < until_ns:
             if (early_ns := due_ns - now_ns()) > 0:
@@ -151,7 +151,7 @@ class Tenant:
 
 
 def ask_for_unpreemptible_kernels(log: Path) -> list[int]:
-    """What a greedy tenant would do: WFI for each channel the shim saw, on each subdevice. Returns all statuses."""
+    """Act like a greedy tenant: ask for WFI on each channel the shim saw, on each subdevice. Return all statuses."""
     seen = records(log)
     subdevices = [(entry["client"], entry["subdevice"]) for entry in seen if entry["event"] == "subdevice"]
     return [

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes one GPU: is it idle and fit, what do the short tests show, and what may be said of it then.
+"""Probes one GPU: checks that it is idle and suitable, runs the short tests, and says what they prove.
 
-The document of a GPU is described by docs/probe-gpu.schema.json. Who shows up on the GPU while it is measured, and is
-none of ours, makes the whole measurement void.
+The document of a GPU is described by docs/probe-gpu.schema.json. If a process that is not ours appears on the GPU
+during the measurement, the whole measurement is void.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BRANCHES = range(515, 611)
 
 
 class Watch:
-    """Looks all the time who is on a GPU. Those that are told of with `ours` belong there."""
+    """Watches the processes on a GPU all the time. Processes announced with `ours` belong there."""
 
     def __init__(self, nvml: Nvml, gpu: Gpu) -> None:
         self._nvml = nvml
@@ -51,7 +51,7 @@ class Watch:
         self._ours.add(pid)
 
     def check(self) -> None:
-        """Refuse the GPU if anybody else was seen, or nobody could look. After the watch."""
+        """Refuse the GPU if another process was seen, or if watching failed. Call after the watch."""
         if self._failed is not None:
             raise self._failed
         others = [process for pid, process in self._seen.items() if pid not in self._ours]
@@ -89,7 +89,7 @@ def probe(
     effort: shares.Effort = shares.SHORT,
     told: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Return the document of one GPU. ProbeRefusedError. `rig`: another than the device itself, in tests."""
+    """Return the document of one GPU. ProbeRefusedError. `rig`: replaces the real device in tests."""
     nvml.check(gpu)
     watch = Watch(nvml, gpu)
     try:
@@ -98,7 +98,7 @@ def probe(
             tests = shares.run(measured, effort=effort, told=told)
             tests["T11"] = _t11(tests, measured, effort, told)
     except RigError as error:
-        watch.check()  # who was in the way may be why it failed
+        watch.check()  # another process may be the cause
         code, detail = Refusal(f"probe.{error.code}"), error.detail
         if code == Refusal.DRIVER_UNKNOWN:
             detail += f"; known are the branches {BRANCHES[0]} to {BRANCHES[-1]}"
@@ -120,7 +120,7 @@ def probe(
 def _t11(
     tests: dict[str, dict[str, Any]], rig: Rig, effort: shares.Effort, told: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Nothing is stopped on a rig that does not treat equals alike."""
+    """Run T11, but stop no channels on a rig that does not serve equal tenants alike."""
     if tests["T1"]["verdict"] != Verdict.PASS:
         reason = f"T1: {tests['T1']['reason']}"
         return {"verdict": Verdict.NOT_RUN, "reason": reason, "figures": {}, "settings": []}
@@ -137,7 +137,7 @@ def described(gpu: Gpu) -> dict[str, Any]:
 
 
 def document(gpus: list[dict[str, Any]], failed: ProbeRefusedError | None = None) -> dict[str, Any]:
-    """Put the GPUs' documents together. `failed`: why not even one could be begun with."""
+    """Combine the GPUs' documents. `failed`: why no GPU could be probed at all."""
     return {"schema": SCHEMA, "gpus": gpus, "refused": None if failed is None else _reason(failed)}
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T1, T2, T4 and T10: whose work a GPU does when timeslices are set, by intervals of repeats.
+"""T1, T2, T4 and T10: how a GPU divides its time when timeslices are set, judged by intervals over repeats.
 
-Two tenants, A and B, do the same work, each in a channel group of its own; a share is A's part of what both did. T1,
-the check of the rig, comes first: unless equal tenants get equal shares nothing else is run, and nothing is said. A
-verdict is `pass` when the whole interval is where it is expected, `fail` when all of it is elsewhere, and otherwise
-`inconclusive`; intervals are widened by what a time that is not a whole number of turns may be off by. The settings of
-a test are taken in another order in each repeat, so that a drift hits all alike.
+Two tenants, A and B, do the same work, each in its own channel group. A share is A's part of what both did. T1 checks
+the rig and comes first: unless equal tenants get equal shares, no other test is run, and nothing is concluded. A
+verdict is `pass` if the whole interval lies in the expected range, `fail` if all of it lies outside, and otherwise
+`inconclusive`. A run need not be a whole number of turns, and intervals are widened by the possible error. Each repeat
+takes the settings of a test in another order, so that a drift affects all alike.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ TOLERANCE = 0.03
 KERNEL_US = 1000.0
 LEAST_REPEATS = 3
 EQUAL = 0.5
-# In whose turns a GPU serves where nothing is set: about what libcuda asks for.
+# Length of a turn if no timeslice is set: about what libcuda asks for.
 DRIVERS_US = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Timeslices of A and B in us, None for the driver's own. `b`: does it work, idle, or is there none of it."""
+    """Timeslices of A and B in us, None for the driver's own. `b`: whether B "works", is "idle" or is "absent"."""
 
     a_us: int | None
     b_us: int | None
@@ -45,7 +45,7 @@ class Setting:
         return EQUAL if self.a_us is None or self.b_us is None else self.a_us / (self.a_us + self.b_us)
 
     def unseen(self, share: float, duels: Sequence[Duel]) -> float:
-        """By how much a true share may be missed: a time ends within a turn of both, which counts for one."""
+        """Return the possible error of a share: a run may end anywhere within a turn of both tenants."""
         turn_us = sum(DRIVERS_US if us is None else us for us in (self.a_us, self.b_us))
         return _unseen(share, turn_us, duels)
 
@@ -55,7 +55,7 @@ class Setting:
 
 
 RIG = (Setting(a_us=None, b_us=None), Setting(a_us=2048, b_us=2048))
-# The last two are multiples of no usual step, so that rounding to one shows in the share.
+# The last two are no multiples of any usual step, so the share shows whether they are rounded to one.
 HONOUR = tuple(
     Setting(a_us=a, b_us=b) for a, b in ((2048, 6144), (1024, 9216), (20_000, 60_000), (1400, 2600), (3100, 4700))
 )
@@ -66,7 +66,7 @@ SWITCHING = tuple(Setting(a_us=us, b_us=us) for us in (200, 500, 1_000, 5_000, 2
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How often each setting is measured, for how long, and the seed of the order."""
+    """How often and how long each setting is measured, and the seed of the order."""
 
     repeats: int = 5
     seconds: float = 2.0
@@ -80,24 +80,24 @@ class Effort:
 
 
 SHORT = Effort()
-# What the shim notes when it set a timeslice, or put its own in the place of libcuda's.
+# The shim's events when it sets a timeslice, or replaces libcuda's by its own.
 _ANSWERED = ("applied", "rewritten")
 Measured = dict[Setting, list[Duel]]
 
 
 class Bench:
-    """Measures settings on a rig. RigError, where that cannot be."""
+    """Measures settings on a rig. RigError if the rig cannot measure."""
 
     def __init__(self, rig: Rig, effort: Effort, told: Callable[[str], None]) -> None:
         self._rig = rig
         self._effort = effort
         self._told = told
         self._measured = 0
-        # How much work makes a kernel of the right length is measured before two run.
+        # The work of a kernel of the right length; measured once, before two tenants run.
         self._rounds: int | None = None
 
     def measure(self, test: str, settings: Iterable[Setting]) -> Measured:
-        """Every setting once in each repeat."""
+        """Measure every setting once in each repeat."""
         found: Measured = {setting: [] for setting in settings}
         shuffle = random.Random(self._effort.seed)
         for number in range(1, self._effort.repeats + 1):
@@ -123,7 +123,7 @@ class Bench:
 
 
 def run(rig: Rig, *, effort: Effort = SHORT, told: Callable[[str], None] = lambda _: None) -> dict[str, dict[str, Any]]:
-    """Return the four tests as `vgpumgr.gpu-evidence/1` has them. `told` hears of each measurement. RigError."""
+    """Return the four tests in the form of `vgpumgr.gpu-evidence/1`. `told` is called for each step. RigError."""
     bench = Bench(rig, effort, told)
     tests = {"T1": _t1(bench.measure("T1", RIG))}
     if tests["T1"]["verdict"] != Verdict.PASS:
@@ -166,13 +166,13 @@ def _described(setting: Setting, duels: Sequence[Duel], found: Interval) -> dict
 
 
 def _statuses(duels: Sequence[Duel], tenant: str) -> list[str]:
-    """All that the driver answered when the timeslice was set; it says OK to much."""
+    """Return all statuses that the driver gave when the timeslice was set. It also says OK without effect."""
     results = [result for duel in duels for result in duel.of(tenant)]
     return sorted({status_word(e["status"]) for result in results for e in result.shim if e["event"] in _ANSWERED})
 
 
 def _refusals(duels: Sequence[Duel]) -> list[str]:
-    """The last answers for a channel group that are not OK, of all tenants."""
+    """Return the last status of each channel group of all tenants, without those that are OK."""
     found = set()
     for result in (result for both in duels for tenant in ("A", "B") for result in both.of(tenant)):
         last = {(e["client"], e["group"]): e for e in result.shim if e["event"] in _ANSWERED}
@@ -226,7 +226,7 @@ def _t2(measured: Measured) -> dict[str, Any]:
 
 
 def _outcome(setting: Setting, duels: Sequence[Duel], found: Interval) -> str:
-    """Honoured, ignored (as if nothing were set), deviates (neither of both), or not to be told."""
+    """Return honoured, ignored (as if nothing were set), deviates (neither of these), or inconclusive."""
     expected = setting.expected
     as_asked = place(found.widened(setting.unseen(expected, duels)), expected - TOLERANCE, expected + TOLERANCE)
     in_drivers_turns = found.widened(_unseen(EQUAL, 2 * DRIVERS_US, duels))
@@ -260,7 +260,7 @@ def _t4(alone: Sequence[Duel], beside_idle: Sequence[Duel]) -> dict[str, Any]:
 
 
 def _t10(measured: Measured) -> dict[str, Any]:
-    """Throughput falls by switch cost / timeslice; each repeat gives a line through all timeslices."""
+    """Throughput falls by switch cost / timeslice. Each repeat gives one line through all timeslices."""
     alone = measured.pop(ALONE)
     slices = [setting.a_us or 0 for setting in measured]
     lost = [
@@ -293,7 +293,7 @@ def _t10(measured: Measured) -> dict[str, Any]:
 
 
 def _slope_us(slices: Sequence[int], losses: Sequence[float]) -> float:
-    """Least squares of loss = offset + cost / timeslice; the offset is what a neighbour costs by being there."""
+    """Fit loss = offset + cost / timeslice by least squares. The offset is the cost of having a neighbour at all."""
     x = [1 / us for us in slices]
     x_mean, y_mean = fmean(x), fmean(losses)
     over = sum((a - x_mean) * (b - y_mean) for a, b in zip(x, losses, strict=True))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs programs under the shim, changes its timeslice while they run, and reads what it did.
+"""Runs programs under the shim, changes its timeslice while they run, and reads its log.
 
-The shim works inside the tenant's own process and only as long as that process lets it: it measures what a driver
-honours, it does not guard anything.
+The shim works inside the tenant's own process, and only as long as that process cooperates. It measures what a driver
+honours; it does not protect anything.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class ShimMissingError(Exception):
 
 
 class ShimControlError(Exception):
-    """A live change was refused, or nobody answered."""
+    """A live change was refused or not answered."""
 
 
 def library() -> Path:
-    """The shim's file, for LD_PRELOAD. Raises ShimMissingError."""
+    """Return the shim's file, for LD_PRELOAD. Raises ShimMissingError."""
     found = sorted(Path(__file__).parent.glob("_shim*.so"))
     if not found:
         raise ShimMissingError(
@@ -42,7 +42,7 @@ def library() -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class ShimSettings:
-    """What one process is run with. Without `timeslice_us` the shim only looks on."""
+    """The settings of one process. Without `timeslice_us` the shim only watches."""
 
     log: Path
     timeslice_us: int | None = None
@@ -63,9 +63,9 @@ class ShimSettings:
 
 
 def change_timeslice(control: Path, pid: int, timeslice_us: int) -> Record:
-    """Sets the timeslice of all channel groups of a running process.
+    """Set the timeslice of all channel groups of a running process.
 
-    Returns how many groups there were and how many took it. Raises ShimControlError.
+    Returns how many groups there were and how many accepted it. Raises ShimControlError.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
         channel.settimeout(CONTROL_TIMEOUT_S)
@@ -84,7 +84,7 @@ def change_timeslice(control: Path, pid: int, timeslice_us: int) -> Record:
 
 
 def records(log: Path) -> list[Record]:
-    """What the shim did, in order of writing. A line that a dying process cut short is left out."""
+    """Return the shim's records in the order of writing, without a line that a dying process left incomplete."""
     if not log.exists():
         return []
     found = []

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from statistics import fmean, stdev
 
-# Student's t, two sided, 95 %, by degrees of freedom; beyond the last the normal value, slightly too wide before it.
+# Student's t, two-sided, 95 %, by degrees of freedom. Values between two entries use the smaller entry's, which is
+# slightly too wide; the last entry stands for all larger ones.
 _T95 = (
     (1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (6, 2.447), (7, 2.365), (8, 2.306), (9, 2.262),
     (10, 2.228), (12, 2.179), (15, 2.131), (20, 2.086), (30, 2.042), (60, 2.0),
@@ -18,7 +19,7 @@ _T95 = (
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """Mean of `count` measurements and the 95 % interval around it; without width where there is one only."""
+    """Mean of `count` measurements and its 95 % interval, which has no width for a single one."""
 
     mean: float
     low: float
@@ -29,24 +30,24 @@ class Interval:
         return {name: round(value, 6) for name, value in asdict(self).items()}
 
     def widened(self, by: float) -> Interval:
-        """With an error that repeats do not average away."""
+        """Return the interval widened by an error that repeats do not average away."""
         return replace(self, low=self.low - by, high=self.high + by)
 
     def overlaps(self, low: float, high: float) -> bool:
-        """Could the true mean lie there?"""
+        """Whether the true mean could lie in this range."""
         return self.low <= high and self.high >= low
 
 
 class Place(StrEnum):
-    """Where an interval lies, compared with a range."""
+    """The position of an interval relative to a range."""
 
     INSIDE = "inside"
     OUTSIDE = "outside"
-    ACROSS = "across"  # its measurements do not tell
+    ACROSS = "across"  # the measurements do not decide
 
 
 def place(found: Interval, least: float, most: float) -> Place:
-    """Compare with the range from `least` to `most`. One measurement tells nothing."""
+    """Compare with the range from `least` to `most`. A single measurement decides nothing."""
     if found.count < 2:
         return Place.ACROSS
     if least <= found.low and found.high <= most:
@@ -59,7 +60,7 @@ def _t95(freedom: int) -> float:
 
 
 def interval(samples: Sequence[float]) -> Interval:
-    """The mean of independent repeats with its 95 % interval. Raises ValueError without samples."""
+    """Return the mean of independent repeats with its 95 % interval. Raises ValueError without samples."""
     if not samples:
         raise ValueError("an interval needs at least one sample")
     mean = fmean(samples)
@@ -70,7 +71,7 @@ def interval(samples: Sequence[float]) -> Interval:
 
 
 def quantile(samples: Sequence[float], q: float) -> float:
-    """The smallest sample that at least the part `q` of all does not exceed. Raises ValueError without samples."""
+    """Return the smallest sample that is not below the part `q` of all samples. Raises ValueError without samples."""
     if not samples:
         raise ValueError("a quantile needs at least one sample")
     ordered = sorted(samples)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Live changes: a thread that answers on the socket PREFIX.PID, only to the process's own user and
- * to root. One packet asks, "timeslice MICROSECONDS"; the answer is one packet of JSON.
+ * to root. A request is one packet, "timeslice MICROSECONDS"; the answer is one packet of JSON.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -31,7 +31,7 @@ static bool is_same_file(int fd, dev_t device, ino_t inode)
 	return fstat(fd, &now) == 0 && now.st_dev == device && now.st_ino == inode;
 }
 
-/* Sets the timeslice of every group there is and says how many took it. */
+/* Sets the timeslice of every present group and reports how many accepted it. */
 static void change(uint32_t timeslice_us, char *answer, size_t room)
 {
 	struct group present[GROUPS_MAX];
@@ -43,7 +43,10 @@ static void change(uint32_t timeslice_us, char *answer, size_t room)
 	for (size_t i = 0; i < count; i++) {
 		const struct group *group = &present[i];
 
-		/* A file that was closed since, its number reused: not ours to touch. */
+		/*
+		 * The group's file was closed and its descriptor reused: leave the other file
+		 * alone.
+		 */
 		if (!is_same_file(group->fd, group->device, group->inode))
 			continue;
 		if (driver_set_timeslice(group->fd, group->client, group->handle, timeslice_us, &status) == 0 &&
@@ -120,7 +123,10 @@ static bool listen_at(const char *prefix)
 	return true;
 }
 
-/* Called whenever a group appears; starts the thread once in a process. The tenant's signals are not for it. */
+/*
+ * Called whenever a group appears; starts the thread once in a process. The thread blocks all
+ * signals, which are the tenant's.
+ */
 void control_start(void)
 {
 	const char *prefix = settings_control_prefix();
@@ -144,7 +150,7 @@ void control_start(void)
 
 static void in_child(void)
 {
-	/* The number may have become another file since, which is the tenant's. */
+	/* The tenant may have closed the listener, so that its descriptor is now another file. */
 	if (listener >= 0 && is_same_file(listener, listener_identity.st_dev, listener_identity.st_ino))
 		close(listener);
 	listener = -1;
@@ -156,7 +162,7 @@ __attribute__((constructor)) static void control_init(void)
 	pthread_atfork(NULL, NULL, in_child);
 }
 
-/* Not after a signal or _exit(): then the socket stays, and nobody answers. */
+/* A signal or _exit() skips this function. Then the socket file stays behind without a listener. */
 __attribute__((destructor)) static void control_exit(void)
 {
 	if (listener >= 0 && owner_pid == getpid())

@@ -17,7 +17,10 @@ enum knowledge { UNASKED, KNOWN, UNKNOWN };
 
 static _Atomic int knowledge = UNASKED;
 
-/* A version is digits and dots; anything else is an unknown driver, and nothing else gets into the log. */
+/*
+ * A version has only digits and dots. Any other text is an unknown driver, and stays out of the
+ * log.
+ */
 void driver_learn(const char *text, size_t size)
 {
 	char version[sizeof(((struct rm_version *)0)->text)];

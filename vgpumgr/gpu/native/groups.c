@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The channel groups of this process that run kernels. A child begins without: its parent's are not its own. */
+/*
+ * The channel groups of this process that run kernels. A child starts with none: its parent's
+ * groups are not its own.
+ */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -10,7 +13,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct group groups[GROUPS_MAX];
 static size_t nr_groups;
 
-/* False when there is no room. A handle is unique within its client. */
+/* Returns false when there is no room. A handle is unique within its client. */
 bool groups_add(const struct group *group)
 {
 	bool added;
@@ -45,7 +48,10 @@ size_t groups_copy(struct group *to, size_t room)
 	return copied;
 }
 
-/* Forgets what went when `object` was freed: the group, all below its device, or all of the client. */
+/*
+ * Forgets the groups that are gone after `object` was freed: the group itself, all below its
+ * device, or all of the client.
+ */
 void groups_drop(uint32_t client, uint32_t object)
 {
 	size_t kept = 0;

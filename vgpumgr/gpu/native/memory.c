@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads and writes by addresses that a tenant gave: the kernel checks them, so none can end the process. */
+/*
+ * Reads and writes at addresses that a tenant gave. The kernel checks them, so a bad address cannot
+ * end the process.
+ */
 #define _GNU_SOURCE
 #include "shim.h"
 

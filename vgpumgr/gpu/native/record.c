@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The log. Its file is opened for each line: records are few, and a tenant that closes all files it
- * does not know would otherwise get our lines into one of its own. Nor may a file that is too large,
- * or a pipe that nobody reads, end the tenant by a signal.
+ * The log. Its file is opened for each line, because records are few, and because a tenant may
+ * close all files it does not know: our lines would then end up in one of its own files. A file
+ * that is too large, or a pipe without a reader, must not end the tenant by a signal.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -15,7 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Writes without the signals that a write can raise; those that were pending before stay so. */
+/*
+ * Writes and suppresses the signals that a write can raise. Signals that were pending before stay
+ * pending.
+ */
 static void write_quietly(int fd, const char *line, size_t size)
 {
 	static const int raised[] = { SIGXFSZ, SIGPIPE };

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The few structures of NVIDIA's resource manager (RM) that pass through ioctl() and that the shim
- * and the executor's relay read: names, sizes and offsets as in the open kernel modules (nvos.h,
- * nv-ioctl.h, ctrla06c.h, ctrl2080gr.h, ctrl2080fifo.h). They are the same in the driver branches
- * RM_MAJOR_FIRST to RM_MAJOR_LAST, but for one that has grown: its size tells which it is.
+ * and the executor's relay read. Names, sizes and offsets are those of the open kernel modules
+ * (nvos.h, nv-ioctl.h, ctrla06c.h, ctrl2080gr.h, ctrl2080fifo.h). They are the same in the driver
+ * branches RM_MAJOR_FIRST to RM_MAJOR_LAST, except for one structure that has grown, whose size
+ * tells the version.
  *
  * The gate of the executor stops channels on RM_GATE_MAJOR alone, where it was measured.
  */
@@ -95,7 +96,7 @@ struct rm_control {
 	uint32_t status;
 };
 
-/* NVOS21 and NVOS64: two layouts of "make an object"; the size in the ioctl number tells which. */
+/* NVOS21 and NVOS64: two layouts of an allocation; the size in the ioctl number tells which. */
 struct rm_alloc_short {
 	uint32_t client;
 	uint32_t parent;
@@ -118,7 +119,7 @@ struct rm_alloc_long {
 	uint32_t status;
 };
 
-/* NVOS55: a second handle of an object, in another client perhaps. */
+/* NVOS55: a second handle of an object, possibly in another client. */
 struct rm_dup {
 	uint32_t client;
 	uint32_t parent;
@@ -162,12 +163,15 @@ struct rm_memory_params {
 	int32_t node;
 };
 
-/* Where the memory is to be: anywhere but in the host's. */
+/* The requested location of the memory. Other values than RM_MEMORY_OF_HOST can be GPU memory. */
 #define RM_MEMORY_LOCATION(attributes) ((attributes) >> 25 & 3)
 #define RM_MEMORY_OF_HOST 1
-#define RM_MEMORY_FLAG_VIRTUAL 0x80000 /* addresses only */
+#define RM_MEMORY_FLAG_VIRTUAL 0x80000 /* only an address range */
 
-/* NVOS32: what the older interface to memory takes; of its functions, the one that allocates. */
+/*
+ * NVOS32: parameters of the older memory interface. The structure is for its function that
+ * allocates.
+ */
 #define RM_HEAP_ALLOC_SIZE 2
 #define RM_HEAP_FREE 3
 struct rm_heap {
@@ -193,7 +197,7 @@ struct rm_heap {
 	uint64_t rest[7];
 };
 
-/* NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS, and the same of a channel */
+/* NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS, and the same for a channel */
 struct rm_schedule {
 	uint8_t enable;
 	uint8_t skip_submit;
@@ -222,8 +226,8 @@ struct rm_preemption_mode {
 };
 
 /*
- * NV2080_CTRL_GR_CTXSW_PREEMPTION_BIND_PARAMS: the same modes, with buffers for what is saved. In
- * branch 535 they are 8, in headers of 2025 they are 9.
+ * NV2080_CTRL_GR_CTXSW_PREEMPTION_BIND_PARAMS: the same modes, with buffers for the saved state.
+ * Branch 535 has 8 buffers, headers of 2025 have 9.
  */
 struct rm_preemption_bind_8 {
 	uint32_t flags;
@@ -254,7 +258,7 @@ struct rm_version {
 	char text[64];
 };
 
-/* nv_ioctl_xfer_t: any of the calls in an envelope. */
+/* nv_ioctl_xfer_t: an envelope for any of the calls. */
 struct rm_xfer {
 	uint32_t cmd;
 	uint32_t size;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the environment asks for. A setting that cannot be used is reported and has no effect. */
+/* Settings from the environment. An invalid setting is reported and has no effect. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -38,7 +38,7 @@ const char *settings_control_prefix(void)
 	return control_prefix;
 }
 
-/* Decimal digits and nothing else, so that no sign or blank slips through strtoul(). */
+/* Accepts only decimal digits, because strtoul() would accept signs and blanks. */
 bool settings_parse_timeslice(const char *text, uint32_t *timeslice_us)
 {
 	unsigned long value;

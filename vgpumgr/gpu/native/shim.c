@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ioctl() as the tenant's process sees it: looks at the driver's calls, and changes three of them. */
+/* ioctl() for the tenant's process: watches the calls to the driver, and changes three of them. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* One call to the driver, taken out of its envelope. */
+/* One call to the driver, without its envelope. */
 struct call {
 	int fd;
 	unsigned long request;
@@ -58,7 +58,10 @@ int driver_set_timeslice(int fd, uint32_t client, uint32_t handle, uint32_t time
 	return result;
 }
 
-/* Passes a changed control call on in the tenant's place, and hands it the status the driver gave. */
+/*
+ * Passes on a changed control call in place of the tenant's, and returns the driver's status to the
+ * tenant.
+ */
 static int pass_changed(const struct call *call, struct rm_control *control)
 {
 	struct rm_xfer envelope = { .cmd = call->escape, .size = call->size, .pointer = (uintptr_t)control };
@@ -78,7 +81,7 @@ static int on_set_timeslice(const struct call *call, struct rm_control *control)
 	uint64_t asked, ours = timeslice_us;
 	int result;
 
-	/* What the driver would refuse is left for it to refuse. */
+	/* Pass on unchanged what the driver would refuse. */
 	if (timeslice_us == 0 || control->params_size != sizeof(asked) ||
 	    !groups_has(control->client, control->object) ||
 	    !memory_read(&asked, control->params, sizeof(asked)))
@@ -102,14 +105,20 @@ static int refuse(const struct call *call)
 	return -1;
 }
 
-/* Parameters that set a channel's preemption mode: by either of two controls, one of which has two sizes. */
+/*
+ * Parameters that set a channel's preemption mode. Two controls do that, and one of them has two
+ * sizes.
+ */
 union preemption_params {
 	struct rm_preemption_mode mode;
 	struct rm_preemption_bind_8 bind_8;
 	struct rm_preemption_bind_9 bind_9;
 };
 
-/* Where in them the channel and its compute mode are; false for a size that no known driver has. */
+/*
+ * Finds the channel and its compute mode in the parameters; returns false for a size that no known
+ * driver has.
+ */
 static bool preemption_layout(const struct rm_control *control, union preemption_params *params, uint32_t **channel,
 			      uint32_t **compute)
 {
@@ -138,7 +147,7 @@ static int on_set_preemption(const struct call *call, struct rm_control *control
 	if (!preemption_layout(control, &params, &channel_at, &compute)) {
 		bool refuses = preemption == PREEMPTION_REFUSE_WFI;
 
-		/* What it asks for cannot be told, so that it counts as what must not get through. */
+		/* The requested mode is unknown, so treat it like WFI. */
 		record(refuses ? "refused" : "passed", "\"reason\":\"preemption parameters of %u bytes\"",
 		       control->params_size);
 		return refuses ? refuse(call) : pass(call);
@@ -182,7 +191,7 @@ static int on_control(const struct call *call)
 	}
 }
 
-/* Both layouts of an allocation as the long one. */
+/* Reads an allocation of either layout into the long one. */
 static bool read_alloc(const struct call *call, struct rm_alloc_long *alloc)
 {
 	struct rm_alloc_short brief;
@@ -238,7 +247,10 @@ static int on_alloc(const struct call *call)
 
 	if (!read_alloc(call, &before))
 		return pass(call);
-	/* Read before the call: the driver may change them. A size of 0 means that of the class. */
+	/*
+	 * Read the parameters before the call, because the driver may change them. A size of 0
+	 * means the size of the class.
+	 */
 	if (before.class_id == RM_CLASS_GROUP && (before.params_size == 0 || before.params_size == sizeof(params)))
 		memory_read(&params, before.params, sizeof(params));
 	result = pass(call);

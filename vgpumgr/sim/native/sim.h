@@ -239,25 +239,25 @@ struct sim_parameter {
  * @slice_size: of slice->sched, zeroed
  * @create: return 0 or an error
  * @add_group: group->params already has the new values; return 0 or an error.
- * 	This function and @update_group check parameters; without them
- * 	tenants.c does.
+ *	This function and @update_group check parameters; without them
+ *	tenants.c does.
  * @update_group: return 0, or an error with nothing changed
  * @add_slice: like @add_group
  * @update_slice: like @update_group
  * @wake: the slice now has an item to execute
  * @sleep: the slice has no more items
  * @next: called after @item_done, when the item has left the queue: @item is the
- * 	new head, or NULL if there is none (then @sleep follows)
+ *	new head, or NULL if there is none (then @sleep follows)
  * @gate: the host wants to launch a kernel.  Return when it may try again:
- * 	sim->now_ns or earlier if it may launch now, SIM_NEVER if it must wait
- * 	for sim_open_gate()
+ *	sim->now_ns or earlier if it may launch now, SIM_NEVER if it must wait
+ *	for sim_open_gate()
  * @submitted: a kernel was launched; it is the last in its slice's queue
  * @ran: the slice has had the engine for @ns
  * @item_done: the head item is done; it is still the head, and the host does
- * 	not know yet
+ *	not know yet
  * @pick: the engine is free: decide
  * @preempts: return whether to preempt the engine, which executes for
- * 	sim->running.  Called when slices woke, for preemptible engines only.
+ *	sim->running.  Called when slices woke, for preemptible engines only.
  * @timer: sim->timer_ns has come; set it again
  * @destroy: free what @create allocated
  */
