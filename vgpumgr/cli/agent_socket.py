@@ -32,7 +32,7 @@ class AgentSocket:
     limit_s: float = LIMIT_S
 
     def hotplug(self, *, domain: str, vm_uuid: UUID, slice_id: UUID) -> None:
-        """Permit a running VM to open a slice once."""
+        """Prepare a slice, and permit a running VM to open it once."""
         self._ask("hotplug", domain, vm_uuid, slice_id)
 
     def unplug(self, *, domain: str, vm_uuid: UUID, slice_id: UUID) -> None:
@@ -79,7 +79,7 @@ def exchange(path: Path, request: dict[str, Any], *, limit_s: float = LIMIT_S) -
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
-        todo = as_root("see the agent's log")  # the agent hangs up on users other than root
+        todo = as_root("see the agent's log")  # the agent hangs up on other users
         raise AgentUnreachableError(f"{path}: the answer is not the agent's; {todo}")
     return answer
 

@@ -117,7 +117,7 @@ def status(error: errors.VgpumgrError) -> Status:
 
 
 def printable(text: str) -> str:
-    """Return `text` on one line without control characters: a terminal would obey them, and the text is not trusted."""
+    """Return `text` on one line, unprintable characters escaped, because a terminal would obey untrusted ones."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode("ascii")
         for char in text

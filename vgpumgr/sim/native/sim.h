@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The simulator: host programs launch kernels on slices, one engine executes
- * them, and a scheduler selects which. engine.c is the event loop, host.c the
+ * them, and a scheduler selects which.  engine.c is the event loop, host.c the
  * host programs, record.c the results.  Every scheduler is one file with a
  * table (struct sim_scheduler); core.c is the one that calls kmod/sched.
  *
