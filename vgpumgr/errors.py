@@ -120,7 +120,7 @@ class ApiAnswerError(VgpumgrError):
 
 
 class ArgumentError(VgpumgrError):
-    """A name, size, duration or combination of them makes no sense; nothing was sent."""
+    """A name, size, duration or combination of them is not valid; nothing was sent."""
 
     code = "argument.invalid"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`top --broker`: a live table of what the tenants of this host's broker are entitled to and get."""
+"""`top --broker`: a live table of the entitled and obtained shares of this host's broker's tenants."""
 
 import json
 import sys
@@ -35,7 +35,7 @@ CLEAR = "\x1b[H\x1b[2J"
 
 
 def broker_top(session: Session, directory: Path, *, interval_s: float, count: int | None, tenant: str | None) -> None:
-    """Print a table after each interval, `count` of them or until interrupted. BrokerRefusedError: no such tenant."""
+    """Print a table after each interval, `count` times or until interrupted. BrokerRefusedError: no such tenant."""
     from vgpumgr.broker.control import Control, no_tenant
     from vgpumgr.broker.table import rows
 

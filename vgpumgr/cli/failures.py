@@ -20,7 +20,7 @@ class Status(IntEnum):
     DENIED = 5
     NO_CAPACITY = 6
     UNREACHABLE = 7
-    WARNINGS = 8  # of `host doctor`, `host probe-gpu` is inconclusive, a target of `simulate` is missed
+    WARNINGS = 8  # `host doctor` warns, `host probe-gpu` is inconclusive, or `simulate` misses a target
     PROGRAM_UNUSABLE = 126  # of `run`, like those of env(1) and shells
     PROGRAM_MISSING = 127
     INTERRUPTED = 130

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which driver the process talks to, learnt from libcuda's own version check. */
+/* The version of the process's driver, learnt from libcuda's own version check. */
 #define _GNU_SOURCE
 #include "shim.h"
 
