@@ -202,7 +202,7 @@ def test_a_slice_whose_request_is_done_does_not_move_to_band_l() -> None:
     """The rest of a request that band L interrupted ends within a later run; a rival's deadline is then the earlier."""
     core = Scheduler(ENGINE)
     group = core.add_group(replace(LATENCY, timeslice_ns=20 * MS, reserve_period_ns=101 * MS), 0)
-    interrupted, debtor, rival = (core.add_slice(group, SliceParams(), 0, name=name) for name in ("one", "two", "three"))
+    interrupted, debtor, rival = (core.add_slice(group, SliceParams(), 0, name=name) for name in "abc")
     for one in (interrupted, debtor, rival):
         core.ready(one, 0)
     for runs, begun, ended in ((interrupted, 0, 2), (debtor, 2, 62), (rival, 62, 82)):
