@@ -14,7 +14,7 @@ from uuid import UUID
 
 from vgpumgr import __version__
 from vgpumgr.control.listed import Unusable
-from vgpumgr_agent.backends import Observed, ObservedSlice
+from vgpumgr_agent.backends import Observed, ObservedPlace, ObservedSlice
 from vgpumgr_agent.executions import ABSENT, RUNNING, Standing
 from vgpumgr_agent.reconcile import Orphans
 
@@ -103,6 +103,7 @@ def _host(observed: Observed) -> Iterable[Family]:
     yield from _gpus(observed)
     yield from _groups(observed)
     yield from _slices(observed)
+    yield from _brokers(observed)
 
 
 def _gpus(observed: Observed) -> Iterable[Family]:
@@ -124,15 +125,34 @@ def _groups(observed: Observed) -> Iterable[Family]:
 
 
 def _slices(observed: Observed) -> Iterable[Family]:
-    """Yield the families about slices. Only slice_info names the owner, so the others go on when it changes."""
+    """Yield the families about slices. Only slice_info names the owner, so the others go on when it changes.
+
+    The place of a claim for processes is shown as a slice, too, with the figures that its broker has.
+    """
     slices = [({"slice": str(uuid)}, found) for uuid, found in sorted(observed.slices.items())]
+    places = [({"slice": str(uuid)}, place) for uuid, place in sorted(observed.places.items())]
     named = [
         ({**labels, "vm_uuid": str(found.vm_uuid or ""), "tenant": found.tenant, "gpu": found.gpu}, 1.0)
         for labels, found in slices
     ]
+    named += [
+        ({**labels, "vm_uuid": "", "tenant": place.terms.tenant, "gpu": place.gpu}, 1.0)
+        for labels, place in places
+        if place.terms is not None
+    ]
     yield "gauge", "vgpumgr_slice_info", "Always 1.", named
     for kind, name, what, value in _OF_A_SLICE:
-        yield kind, f"vgpumgr_slice_{name}", what, [(labels, value(found)) for labels, found in slices]
+        samples = [(labels, value(found)) for labels, found in slices]
+        if (of_place := _OF_A_PLACE.get(name)) is not None:
+            samples += [(labels, of_place(place)) for labels, place in places]
+        yield kind, f"vgpumgr_slice_{name}", what, samples
+    programs = [(labels, float(place.programs)) for labels, place in places]
+    yield "gauge", "vgpumgr_slice_programs", "Programs of a claim for processes.", programs
+
+
+def _brokers(observed: Observed) -> Iterable[Family]:
+    running = [({"gpu": gpu}, float(broker.running)) for gpu, broker in sorted(observed.brokers.items())]
+    yield "gauge", "vgpumgr_broker_up", "Whether the broker of a GPU with claims for processes runs.", running
 
 
 def _executors(executors: Mapping[UUID, Standing]) -> Iterable[Family]:
@@ -161,6 +181,11 @@ _OF_A_SLICE: Sequence[tuple[str, str, str, Callable[[ObservedSlice], float]]] = 
     ("gauge", "error", "Why it was stopped, a number of enum vgpu_error; 0: it was not.", lambda found: found.error),
     ("counter", "errors_total", "How often it was stopped.", lambda found: found.errors),
 )
+
+_OF_A_PLACE: Mapping[str, Callable[[ObservedPlace], float]] = {
+    "open": lambda place: place.programs > 0,
+    "run_seconds_total": lambda place: place.run_ns / 1e9,
+}
 
 
 def _family(kind: str, name: str, what: str, samples: Sequence[Sample]) -> str:

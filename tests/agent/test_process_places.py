@@ -19,6 +19,7 @@ from tests.agent.fakeapi import claim, group
 from tests.agent.fakebroker import GPU, behave, shown
 from tests.agent.fakekernel import FakeKernel
 from tests.agent.host import VM, A, B, C, Host
+from tests.agent.test_metrics import samples, show
 from vgpumgr.errors import BrokerUnreachableError
 from vgpumgr.wire.common import ExecutorState, Workload
 from vgpumgr.wire.fleet import DesiredSlice, ReportedGpu, ReportedSlice
@@ -434,3 +435,25 @@ def test_the_meter_counts_what_processes_obtained_once(host: Host) -> None:
     assert host.meter is not None
     pending = host.meter.pending()
     assert sum(each.run_ns for each in pending.readings if each.gpu == GPU) == 7000 + 1000
+
+
+def test_the_metrics_show_what_processes_have_and_whether_their_broker_runs(serving: Host, tmp_path: Path) -> None:
+    path = tmp_path / "agent.prom"
+    show(serving, path)
+    behave(serving.kernel.root, programs={str(A): 3})
+    serving.reconcile()
+    found = samples(path)
+    assert found[f'vgpumgr_broker_up{{gpu="{GPU}"}}'] == 1
+    assert found[f'vgpumgr_slice_info{{slice="{A}",vm_uuid="",tenant="blue",gpu="{GPU}"}}'] == 1
+    assert [found[f'vgpumgr_slice_programs{{slice="{uuid}"}}'] for uuid in (A, B)] == [3, 0]
+    assert [found[f'vgpumgr_slice_open{{slice="{uuid}"}}'] for uuid in (A, B)] == [1, 0]
+    assert found[f'vgpumgr_slice_run_seconds_total{{slice="{A}"}}'] == said(serving).run_ns / 1e9 > 0
+
+
+def test_the_metrics_show_that_a_broker_does_not_start(serving: Host, tmp_path: Path) -> None:
+    path = tmp_path / "agent.prom"
+    show(serving, path)
+    kill_broker(serving)
+    behave(serving.kernel.root, dies="the card fell off the bus")
+    serving.reconcile()
+    assert samples(path)[f'vgpumgr_broker_up{{gpu="{GPU}"}}'] == 0

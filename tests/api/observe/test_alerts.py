@@ -18,6 +18,7 @@ import pytest
 import yaml
 from promql_parser import parse, parse_duration
 from vgpumgr_agent import metrics
+from vgpumgr_agent.backends import ObservedBroker
 from vgpumgr_agent.executions import Standing
 from vgpumgr_agent.reconcile import Orphans
 from vgpumgr_api.app import create_app
@@ -69,7 +70,11 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
 
 def _of_an_agent() -> str:
     state: dict[str, Any] = {
-        "observed": observed(seen(UUID(int=1)), groups=(seen_group(),)),
+        "observed": observed(
+            seen(UUID(int=1)),
+            groups=(seen_group(),),
+            brokers={"any": ObservedBroker(gpu="any", running=True, current=True)},
+        ),
         "orphans": Orphans(),
         "api_reachable": True,
         "told": {("any", "failed"): 1},
