@@ -112,19 +112,19 @@ static void name_file(const struct vgpu_supervisor *s, const struct vgpu_native 
 		 (unsigned long long)native->number);
 }
 
-/*
- * A supervisor that finds the file before it is locked takes it for a leftover, but kills nothing,
- * because the file is still empty.
- */
+/* The file gets its name only when it is locked and complete: until then, no other supervisor can sweep it. */
 static bool write_file(const struct vgpu_supervisor *s, struct vgpu_native *native)
 {
 	const char *text = native->enclosure.directory;
-	char path[PATH_MAX];
+	char path[PATH_MAX], unnamed[32];
 
+	native->file = open(s->natives.directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (native->file < 0 || flock(native->file, LOCK_EX | LOCK_NB) ||
+	    write(native->file, text, strlen(text)) != (ssize_t)strlen(text))
+		return false;
 	name_file(s, native, path);
-	native->file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	return native->file >= 0 && !flock(native->file, LOCK_EX | LOCK_NB) &&
-	       write(native->file, text, strlen(text)) == (ssize_t)strlen(text);
+	snprintf(unnamed, sizeof(unnamed), "/proc/self/fd/%d", native->file);
+	return !linkat(AT_FDCWD, unnamed, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
 }
 
 /* ---- a start */
