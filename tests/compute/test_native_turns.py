@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns of native programs: weights by the firmware's timeslices, caps and exclusive turns by the gate."""
 
+import fcntl
 import os
 import tempfile
 import time
@@ -60,6 +61,35 @@ def test_weights_are_timeslices_and_several_groups_divide_one(gpu: Gpu) -> None:
             ran = [observer.progress_ns(number) for number in range(3)]
         blue_share = (ran[0] + ran[2]) / sum(ran)
         assert blue_share == pytest.approx(0.75, abs=0.015)
+
+
+def test_timeslices_that_another_supervisor_delayed_are_set_later(gpu: Gpu) -> None:
+    with (
+        broker_of(gpu, native_tenant("blue", weight=300), native_tenant("red", weight=100)) as broker,
+        start(broker, "blue", gpu) as blue,
+        start(broker, "red", gpu) as red,
+    ):
+        blue.work()
+        red.work()
+        works(broker, "blue", "red")
+        with (broker.directory / "gate.lock").open("rb+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            broker.set_tenants([native_tenant("blue", weight=100), native_tenant("red", weight=100)])
+            wait_for(
+                lambda: broker.native("blue")["timeslice_us"] == broker.native("red")["timeslice_us"], "the weights"
+            )
+            time.sleep(0.5)  # longer than a supervisor waits for the lock
+        with gpu.observer() as observer:
+            wait_for(lambda: _share(observer) == pytest.approx(0.5, abs=0.015), "equal shares")
+    assert timeslices(gpu)[-1] == 5000, "blue had 15000"
+
+
+def _share(observer: Any) -> float:
+    """What the first group gets of two, in the next four seconds."""
+    before = [observer.progress_ns(number) for number in range(2)]
+    observer.pass_time(4000 * MS)
+    ran = [observer.progress_ns(number) - start_ns for number, start_ns in enumerate(before)]
+    return float(ran[0] / sum(ran))
 
 
 def test_a_cap_closes_the_gate_on_an_idle_gpu(gpu: Gpu) -> None:

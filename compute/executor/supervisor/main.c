@@ -173,11 +173,13 @@ static void handle(struct vgpu_supervisor *s, const struct epoll_event *event)
 static const struct timespec *patience(struct vgpu_supervisor *s, bool dying, struct timespec *span)
 {
 	uint64_t now_ns = vgpu_now_ns(), next_ns = vgpu_compilers_poll(s, now_ns), span_ns;
-	uint64_t memory_ns = vgpu_control_memory(s, now_ns);
+	uint64_t memory_ns = vgpu_control_memory(s, now_ns), retry_ns = vgpu_natives_retry(s, now_ns);
 
 	vgpu_requests_unmute(s, now_ns);
 	if (memory_ns < next_ns)
 		next_ns = memory_ns;
+	if (retry_ns < next_ns)
+		next_ns = retry_ns;
 	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
 		if (s->children[i].used && s->children[i].muted_until_ns &&
 		    s->children[i].muted_until_ns < next_ns)

@@ -13,6 +13,8 @@
 #include "executor/supervisor/native_start.h"
 #include "executor/supervisor/supervisor.h"
 
+/* Until a supervisor that did not get the gate's lock tries again. */
+#define RETRY_NS	100000000u
 /* With a shorter timeslice, switching would cost too much. */
 #define TIMESLICE_MIN_US	100u
 
@@ -71,12 +73,16 @@ static uint32_t count_groups(const struct vgpu_native *native)
 	return count;
 }
 
-/* All groups of a tenant share its timeslice. */
+/*
+ * All groups of a tenant share its timeslice.  If another supervisor has the gate's lock for too
+ * long, the remaining groups get theirs later.
+ */
 static void set_timeslices(struct vgpu_supervisor *s)
 {
 	struct vgpu_natives *natives = &s->natives;
 	uint64_t groups = 0, each_us;
 
+	natives->retry_ns = 0;
 	for (unsigned int i = 0; i < VGPU_NATIVES_MAX; i++)
 		if (natives->list[i].used && !natives->list[i].killed)
 			groups += natives->list[i].groups = count_groups(&natives->list[i]);
@@ -88,12 +94,23 @@ static void set_timeslices(struct vgpu_supervisor *s)
 	for (unsigned int i = 0; i < VGPU_NATIVES_MAX; i++) {
 		struct vgpu_native *native = &natives->list[i];
 
-		if (!native->used || native->killed || !native->groups || !vgpu_gate_lock(s))
+		if (!native->used || native->killed || !native->groups)
 			continue;
+		if (!vgpu_gate_lock(s)) {
+			natives->retry_ns = vgpu_now_ns() + RETRY_NS;
+			return;
+		}
 		native->channels.open_us = each_us;
 		vgpu_channels_timeslice(&native->channels, native->fence_pidfd);
 		vgpu_channels_unlock(s->gate_lock);
 	}
+}
+
+uint64_t vgpu_natives_retry(struct vgpu_supervisor *s, uint64_t now_ns)
+{
+	if (s->natives.retry_ns && now_ns >= s->natives.retry_ns)
+		set_timeslices(s);
+	return s->natives.retry_ns ? s->natives.retry_ns : UINT64_MAX;
 }
 
 void vgpu_natives_configure(struct vgpu_supervisor *s, uint64_t timeslice_us, uint64_t memory_bytes)

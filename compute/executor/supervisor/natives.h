@@ -62,12 +62,14 @@ struct vgpu_native {
  * @directory: directory of the files with the cgroups' paths, or NULL
  * @timeslice_us: timeslice of all of them together in the driver's scheduler; 0 to leave it
  *	unchanged
+ * @retry_ns: when to set the timeslices again that could not be set, or 0
  */
 struct vgpu_natives {
 	struct vgpu_native list[VGPU_NATIVES_MAX];
 	struct vgpu_fence_quota *quota;
 	const char *directory;
 	uint64_t timeslice_us;
+	uint64_t retry_ns;
 };
 
 /* Kills the native programs of supervisors that have ended.  Return: 0 or a positive errno value. */
@@ -87,6 +89,12 @@ void vgpu_native_kill(struct vgpu_native *native, const char *reason);
 void vgpu_native_changed(struct vgpu_supervisor *s, unsigned int index);
 /* Sets the limits of the tenant from now on. */
 void vgpu_natives_configure(struct vgpu_supervisor *s, uint64_t timeslice_us, uint64_t memory_bytes);
+
+/*
+ * Sets the timeslices again that could not be set, if it is time.  Return: when to call it again,
+ * or UINT64_MAX.
+ */
+uint64_t vgpu_natives_retry(struct vgpu_supervisor *s, uint64_t now_ns);
 
 /* Like vgpu_relays_close() and vgpu_relays_reopen(). */
 bool vgpu_natives_close(struct vgpu_supervisor *s);
