@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings shared by all tests, also those that run inside a lab host without hypothesis."""
+"""Settings of all tests. They also apply to tests that run inside a lab host without hypothesis."""
 
 import contextlib
 
 with contextlib.suppress(ImportError):
     from hypothesis import settings
 
-    # Other work may share the cores: an example that takes long is not a failure.
+    # Other programs may share the processors, so a slow example is not a failure.
     settings.register_profile("vgpumgr", deadline=None, print_blob=True)
     settings.load_profile("vgpumgr")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lanes of tests: the one place that says what `make test` and `make test-long` are. tests/run runs them."""
+"""The lanes of tests: the only definition of what `make test` and `make test-long` run. tests/run runs them."""
 
 import shlex
 from dataclasses import dataclass
@@ -11,47 +11,48 @@ ROOT = Path(__file__).resolve().parent.parent
 DURATIONS = ("--durations=10", "--durations-min=1")
 PYTEST = ("build/venv/bin/python", "-m", "pytest", "-q", *DURATIONS)
 UNIT = ("tests/unit", "tests/sched", "tests/kfuzz", "tests/sim", "tests/policy", "tests/gpu")
-# Where the role installs our software in a lab host; tests there run the checkout's with its libraries.
+# Where the role installs our software in a lab host. Tests there run the checkout's code with the installed libraries.
 INSTALLED = "/checkout:/checkout/agent:/opt/vgpumgr/lib/python3.13/site-packages"
 SUITE = ("python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", *DURATIONS)
 LAB_PYTEST = ("--", *SUITE)
-KMOD_LAB = ("--timeout", "1500")  # five minutes on a machine with nothing else to do
-# What KASAN knows of memory takes an eighth of it; everything takes several times as long.
+KMOD_LAB = ("--timeout", "1500")  # five minutes on an otherwise idle machine
+# KASAN's shadow takes an eighth of the memory. Everything runs several times slower.
 DEBUG_HOST = ("--bare", "--debug-kernel", "--memory", "3072", "--timeout", "10800")
 DEBUG_GUESTS = ("--guest-kernel", "debug", "--memory", "3072", "--timeout", "10800")
 LAB_TOOL = ("labtool", "kernel_image", "mending", "user_mode")
-# User-mode Linux runs the module as a program of this machine.
+# User-mode Linux runs the module in an ordinary process of this machine.
 USER_MODE = ("tests/lab/lab", "run", "--kernel", "uml")
 USER_MODE_DEBUG = ("tests/lab/lab", "run", "--kernel", "uml-debug")
 USER_MODE_SMP = ("tests/lab/lab", "run", "--kernel", "uml-smp")
-# In a lab host of its own: letting each allocation fail takes longer than the rest of the suite.
+# Runs in a lab host of its own, because failing each allocation in turn takes longer than the rest of the suite.
 FAILURES = "tests/kmod/failures"
-# Their bounds leave no time for what a child does besides.
+# The time bounds of these tests leave no room for a child's work besides its kernels.
 COMPUTING_IS_FREE = ("tests/time/test_lease_shares.py", "tests/time/test_requests.py")
 
 
 def emulated(directory: str) -> tuple[str, ...]:
-    """The files below with tests that need an emulated machine, on which it takes long to read all the others."""
+    """The files in `directory` that need an emulated machine. Reading all other files takes long there."""
     files = sorted((ROOT / directory).rglob("test_*.py"))
     return tuple(str(file.relative_to(ROOT)) for file in files if "mark.emulated" in file.read_text(encoding="utf-8"))
 
 
 def all_of(*commands: tuple[str, ...]) -> str:
-    """A shell command line that runs all of them, one after the other, and fails if one of them does."""
+    """Return a shell command line that runs all commands in order and fails if any of them fails."""
     return "; ".join(["status=0", *(f"{shlex.join(command)} || status=$?" for command in commands), "exit $status"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lane:
-    """Commands that belong together; they run in order, all of them.
+    """Commands that belong together. All of them run, in order.
 
-    `limit_s`: against tests that hang; what boots lab hosts has limits of its own besides.
-    `heavy`: keeps two processors busy for minutes, so that one such lane runs at a time. What measures is best run by
-    itself.
-    `waits`: mostly for time to pass, so that it runs beside two others.
-    `rotates`: a long lane of which CI runs a few commands when `make test` has left it time.
-    `usual_s`: of each command, what it usually takes on two processors without KVM, on a machine that has run
-    `make test`; None where nobody has measured it. CI starts nothing for which it has not that much time.
+    `limit_s`: the time limit of the lane, which catches tests that hang. Lab hosts have additional limits of their own.
+    `heavy`: the lane keeps two processors busy for minutes, so only one such lane runs at a time. Measurements should
+    run
+    alone.
+    `waits`: the lane mostly waits for time to pass, so it can run beside two others.
+    `rotates`: a long lane. CI runs a few of its commands when `make test` has left enough time.
+    `usual_s`: the usual duration of each command on two processors without KVM, on a machine that has run `make test`.
+    None means that it was not measured. CI starts a command only if at least this much time is left.
     """
 
     name: str
@@ -64,11 +65,11 @@ class Lane:
     usual_s: tuple[int | None, ...] = ()
 
     def timed_commands(self) -> tuple[tuple[tuple[str, ...], int | None], ...]:
-        """Each command with what it usually takes."""
+        """Return each command with its usual duration."""
         return tuple(zip(self.commands, self.usual_s or (None,) * len(self.commands), strict=True))
 
 
-# A stream runs its lanes in this order, the longest first.
+# Each stream runs its lanes in this order, the longest first.
 LANES = (
     Lane(name="lint", commands=(("tests/lint",),), limit_s=300),
     Lane(name="api", commands=((*PYTEST, "-m", "not long", "tests/api"),), limit_s=3600),
@@ -105,7 +106,7 @@ LANES = (
             (*USER_MODE, "--bare", *KMOD_LAB, *LAB_PYTEST, "-m", "not long and not emulated", "tests/kmod"),
             (*USER_MODE, "--bare", "--virtual-time", *LAB_PYTEST, "-m", "not emulated", "tests/time"),
         ),
-        limit_s=3600,  # on a new machine it builds that kernel first
+        limit_s=3600,  # on a new machine, the lane first builds the kernel
         waits=True,
     ),
     Lane(
@@ -119,7 +120,7 @@ LANES = (
             ("tests/lab/lab", "run", "--minimal", "--kernel", "7.x", "--", "tests/kmod/smoke"),
             ("tests/lab/lab", "run", *KMOD_LAB, *LAB_PYTEST, "-m", "emulated and not long", *emulated("tests/kmod")),
         ),
-        limit_s=3600,  # on a new machine it builds the lab hosts first
+        limit_s=3600,  # on a new machine, the lane first builds the lab hosts
         heavy=True,
     ),
     Lane(
@@ -213,7 +214,7 @@ LANES = (
             ),
             (*USER_MODE_DEBUG, "--bare", "--timeout", "1800", *LAB_PYTEST, "-m", "not long", "tests/kmod/test_fuzz.py"),
         ),
-        limit_s=7200,  # on a new machine it builds that kernel first
+        limit_s=7200,  # on a new machine, the lane first builds the kernel
         long=True,
         usual_s=(120, 60, 30, 600, 60),
     ),
@@ -230,7 +231,7 @@ LANES = (
                 "-m",
                 "not long and not emulated",
                 f"--ignore={FAILURES}",
-                # KUnit of 7.x does not say which cases have passed
+                # KUnit in kernel 7.x does not report which cases passed.
                 "--ignore=tests/kmod/test_kunit.py",
                 "tests/kmod",
             ),
@@ -246,9 +247,9 @@ LANES = (
                 "tests/kmod/test_storms.py",
             ),
         ),
-        limit_s=3 * 3600,  # on a new machine it builds that kernel first
+        limit_s=3 * 3600,  # on a new machine, the lane first builds the kernel
         long=True,
-        usual_s=(1500, 600, 120),  # the first one builds that kernel
+        usual_s=(1500, 600, 120),  # the first command builds the kernel
     ),
     Lane(
         name="kernel-debug",
@@ -263,10 +264,11 @@ LANES = (
             ("tests/lab/lab", "run", *DEBUG_HOST, *LAB_PYTEST, "-m", "long", "tests/kmod/test_fuzz.py"),
             ("tests/lab/lab", "run", *DEBUG_GUESTS, *LAB_PYTEST, "tests/chain/test_guest_driver.py"),
         ),
-        limit_s=8 * 3600,  # on a new machine it builds that kernel first
+        limit_s=8 * 3600,  # on a new machine, the lane first builds the kernel
         heavy=True,
         long=True,
-        # What needs that kernel builds it first, which takes half an hour: too long for CI, which has module-debug.
+        # Commands that need this kernel first build it for half an hour. CI has no time for that and runs module-debug
+        # instead.
         usual_s=(None, 30, 5400, 60, 5400, 5400, 5400, 5400, 5400),
     ),
     Lane(
@@ -285,7 +287,7 @@ LANES = (
                 "long",
                 "tests/chain",
             ),
-            # As units of systemd's, which a lab host is without otherwise.
+            # These tests run as systemd units; lab hosts have no systemd by default.
             (
                 "tests/lab/lab",
                 "run",
@@ -340,9 +342,9 @@ LANES = (
         name="bench-api-long",
         commands=(("build/venv/bin/python", "-m", "tests.bench.api", "--strict"),),
         limit_s=3600,
-        heavy=True,  # its targets are of a machine that does nothing else
+        heavy=True,  # its targets assume an otherwise idle machine
         long=True,
-        rotates=False,  # nor does a slow machine meet them: docs/api-benchmark.md has three
+        rotates=False,  # slow machines miss the targets too: docs/api-benchmark.md lists three
         usual_s=(1080,),
     ),
     Lane(
@@ -360,7 +362,7 @@ LANES = (
             (
                 *PYTEST,
                 "-o",
-                "faulthandler_timeout=0",  # to say where a thread is that runs can crash it
+                "faulthandler_timeout=0",  # dumping the stack of a running thread can crash it
                 "-m",
                 "long",
                 *UNIT,

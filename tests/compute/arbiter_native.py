@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arbiter and the child's lease machine, compiled for tests in virtual time.
 
-The extension is built from the present sources when it is not there yet, into build/compute/tests.
+If necessary, this builds the extension from the present sources into build/compute/tests.
 """
 
 from __future__ import annotations

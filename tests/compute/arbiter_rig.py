@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An arbiter beside children and gates that cost nothing to run: everything happens in virtual time.
+"""An arbiter with simulated children and gates. Everything happens in virtual time.
 
-The children's side of the lease protocol is the product's (executor/child/lease_client.c); what they
-compute is only said. A `Rig` checks that children of two tenants never compute at once.
+The children's side of the lease protocol is the product's code (executor/child/lease_client.c). Their computing is
+simulated. A `Rig` checks that children of two tenants never compute at the same time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SECOND = 1_000_000_000
 NEVER = 2**64 - 1
 LENT, RECALLED, EXPIRED = 1, 2, 3
 
-# What a program does next: compute for so long, or do something else for so long.
+# The next step of a program: compute for a duration, or do something else for a duration.
 Compute = tuple[str, int]
 Program = Iterable[Compute]
 
@@ -33,14 +33,16 @@ def backlog(kernel_ns: int) -> Iterator[Compute]:
 
 
 def eager(kernel_ns: int, pause_ns: int, *, times: int | None = None) -> Iterator[Compute]:
-    """A program that waits for each kernel and then thinks."""
+    """A program that waits for each kernel and then pauses."""
     pair = [("compute", kernel_ns), ("pause", pause_ns)]
     return itertools.chain.from_iterable(itertools.repeat(pair) if times is None else itertools.repeat(pair, times))
 
 
 @dataclass(kw_only=True)
 class Delays:
-    """`wake_ns`: until a woken child runs. `message_ns`: of a datagram. `gate_ns`: of each gate operation."""
+    """`wake_ns`: from a wake-up until the child runs. `message_ns`: latency of a datagram. `gate_ns`: of a gate
+    operation.
+    """
 
     wake_ns: int = 20 * US
     message_ns: int = 10 * US
@@ -48,7 +50,9 @@ class Delays:
 
 
 class Child:
-    """One process of a tenant. `width`: processors that its kernels use. `deaf`: it computes without a lease."""
+    """One process of a tenant. `width`: processors that its kernels use. `deaf`: the child also computes without a
+    lease.
+    """
 
     def __init__(self, rig: Rig, tenant: Tenant, program: Program, *, width: int = 2, deaf: bool = False) -> None:
         self.rig = rig
@@ -74,7 +78,7 @@ class Child:
     # ---- the program
 
     def advance(self) -> None:
-        """Take the program's next step, if it can be taken now."""
+        """Take the program's next step if that is possible now."""
         if self.queued is not None or self.ended:
             return
         step = next(self.program, None)
@@ -92,7 +96,7 @@ class Child:
         self.advance()
         self.run()
 
-    # ---- its side of the protocol
+    # ---- the child's side of the protocol
 
     def see(self) -> None:
         page = self.tenant.page
@@ -108,7 +112,7 @@ class Child:
         return int(result)
 
     def run(self) -> None:
-        """Do all that can be done now."""
+        """Do everything that is possible now."""
         if self.tenant.frozen or self.tenant.rig is None:
             return
         if self.deaf:
@@ -140,7 +144,7 @@ class Child:
     # ---- the accelerator
 
     def execute(self) -> None:
-        """The kernel under way runs until it ends, or until the child is frozen."""
+        """Run the current kernel until it ends or the child is frozen."""
         if self.left_ns is None or self.finish_event is not None:
             return
         self.since_ns = self.rig.now
@@ -255,7 +259,7 @@ class Tenant:
 
 @dataclass
 class Rig:
-    """One accelerator. `watch`: settings of watch.h, off unless given."""
+    """One accelerator. `watch`: settings of watch.h; the watch is off without them."""
 
     max_chunk_ns: int = 5 * MS
     min_chunk_ns: int = 100 * US
@@ -298,7 +302,7 @@ class Rig:
             },
         )
 
-    # ---- who is there
+    # ---- tenants and children
 
     def tenant(self, name: str, *, weight: int = 1, timeslice_ns: int = 5 * MS, **more: int) -> Tenant:
         tenant = Tenant(self, name)
@@ -308,7 +312,7 @@ class Rig:
         return tenant
 
     def enter(self, tenant: Tenant, terms: Any, **whole: int) -> None:
-        """Add the tenant's group, slice and party. `whole`: of the slice."""
+        """Add the tenant's group, slice and party. `whole`: fields of the slice."""
         slice_params = ffi.new("struct vgpu_slice_params *", {"weight": 1, **whole})
         with self.change():
             assert not lib.vgpu_group_add(self.sched, tenant.group, terms, self.now)
@@ -316,14 +320,14 @@ class Rig:
             lib.vgpu_arbiter_party_add(self.c, tenant.c, tenant.slice, self.now)
 
     def leave(self, tenant: Tenant) -> None:
-        """Remove what `enter` added; the tenant's streams are detached."""
+        """Remove what `enter` added, and detach the tenant's streams."""
         lib.vgpu_arbiter_party_remove(self.c, tenant.c, self.now)
         with self.change():
             assert not lib.vgpu_slice_remove(self.sched, tenant.slice, self.now)
             assert not lib.vgpu_group_remove(self.sched, tenant.group, self.now)
 
     def come_back(self, tenant: Tenant, **whole: int) -> None:
-        """Add again what `leave` removed, with the streams of the children that are left."""
+        """Add again what `leave` removed, with the streams of the remaining children."""
         self.enter(tenant, self.terms(1, 5 * MS, {}), **whole)
         for child in tenant.children:
             lib.vgpu_arbiter_stream_add(self.c, tenant.c, child.c, child.c.want, self.now)
@@ -335,7 +339,7 @@ class Rig:
         lib.vgpu_arbiter_changed(self.c, self.now)
 
     def update(self, tenant: Tenant, *, weight: int = 1, timeslice_ns: int = 5 * MS, **more: int) -> int:
-        """Return the field at fault, VGPU_FIELD_NONE for none."""
+        """Return the invalid field, or VGPU_FIELD_NONE."""
         terms = self.terms(weight, timeslice_ns, more)
         with self.change():
             return int(lib.vgpu_group_update(self.sched, tenant.group, terms, self.now))
@@ -353,7 +357,7 @@ class Rig:
         return child
 
     def remove(self, child: Child) -> None:
-        """The child is killed."""
+        """Kill the child."""
         child.pause()
         child.tenant.children.remove(child)
         child.tenant.past_processor_ns += child.processor_ns
@@ -394,7 +398,7 @@ class Rig:
                 what()
         self.now = end
 
-    # ---- what happens
+    # ---- events
 
     def request(self, child: Child, request: Any) -> None:
         child.tenant.requests += 1
@@ -455,7 +459,7 @@ def on_gate_lost(c_tenant: Any) -> None:
 
 
 def lose(tenant: Tenant) -> None:
-    """The supervisor is killed, and its children with it; another one starts."""
+    """Kill the tenant's supervisor together with its children, and start another supervisor."""
     tenant.frozen = False
     tenant.gate_works = True
     lib.vgpu_arbiter_gate_reset(tenant.rig.c, tenant.c, tenant.rig.now)

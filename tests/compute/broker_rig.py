@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real vgpu-broker whose supervisors, children and programs are the test itself."""
+"""A real vgpu-broker. The test itself plays its supervisors, children and programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SUPERVISOR_MESSAGE = struct.Struct("=IIQQQQQQQQQQQiI192s")
 STREAM_REQUEST = struct.Struct("=IIQIIQ")
 LEASE_PAGE = struct.Struct("=IIIIQQQQ")
 STREAM_PAGE = struct.Struct("=QQQQQQQ")
-CHILD_STATE_OFFSET = 64  # of struct vgpu_window
+CHILD_STATE_OFFSET = 64  # offset in struct vgpu_window
 MIB = 1 << 20
 
 
@@ -52,7 +52,7 @@ def build_fake_supervisor(folder: Path) -> Path:
 
 
 def receive(connection: socket.socket, size: int, count: int = 5) -> tuple[bytes, list[int]]:
-    """One datagram and the descriptors that came with it; b"" at the end of the connection."""
+    """Return one datagram and its descriptors. The data is b"" at the end of the connection."""
     fds = array.array("i")
     data, ancillary, _, _ = connection.recvmsg(size, socket.CMSG_SPACE(count * fds.itemsize), socket.MSG_CMSG_CLOEXEC)
     for level, kind, payload in ancillary:
@@ -62,7 +62,7 @@ def receive(connection: socket.socket, size: int, count: int = 5) -> tuple[bytes
 
 
 class Page:
-    """A page that the broker shares, mapped as its descriptor allows."""
+    """A page that the broker shares, mapped with the access that its descriptor allows."""
 
     def __init__(self, fd: int, *, writable: bool, size: int = 4096) -> None:
         self.fd = fd
@@ -73,7 +73,7 @@ class Page:
 
 @dataclass
 class Child:
-    """A child as the supervisor was told to start it; the test works for it."""
+    """A child that the broker asked the supervisor to start. The test plays the child."""
 
     number: int
     sequence: int
@@ -91,13 +91,13 @@ class Child:
 
     @property
     def lease(self) -> tuple[int, int, int]:
-        """State, number and end of its lease."""
+        """State, number and end of the child's lease."""
         values = LEASE_PAGE.unpack_from(self.lease_page.memory)
         return values[4] & 3, values[4] >> 2, values[6]
 
     @property
     def wake(self) -> int:
-        """The word that changes when it is to look at its lease."""
+        """The word that changes when the child has to look at its lease."""
         return int(LEASE_PAGE.unpack_from(self.lease_page.memory)[2])
 
     def say(self, *, busy: bool, number: int, dry_since_ns: int = 0, idle_ns: int = 0) -> None:
@@ -135,7 +135,9 @@ class Supervisor:
         return op, sequence, child, fds, window, memory
 
     def expect(self, op: int, *, answer: bool = True) -> tuple[int, int]:
-        """Wait for a message, answering what the gate is asked meanwhile; return sequence and child."""
+        """Wait for a message and return its sequence number and child. Gate requests that arrive before it are
+        answered.
+        """
         while True:
             found, sequence, child, fds, _, _ = self.receive()
             for fd in fds:
@@ -148,7 +150,7 @@ class Supervisor:
                 return sequence, child
 
     def start(self, *, done: bool = True) -> Child:
-        """Wait for START and take it."""
+        """Wait for START and create the child."""
         while True:
             op, sequence, child, fds, window, memory = self.receive()
             if op == START:
@@ -188,7 +190,7 @@ class Answer:
 
 
 class Program:
-    """A tenant's program, as far as the broker knows it."""
+    """A tenant's program, as the broker sees it."""
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -217,7 +219,7 @@ class Program:
 
 
 def tenant(name: str, **more: Any) -> dict[str, Any]:
-    """A tenant of the broker's document."""
+    """A tenant's entry in the broker's configuration."""
     return {
         "name": name,
         "band": "fair",
@@ -245,7 +247,7 @@ def tenant(name: str, **more: Any) -> dict[str, Any]:
 
 @dataclass
 class Broker:
-    """A broker in a directory of its own. `supervisor`: the program that it starts as one."""
+    """A broker in its own directory. `supervisor`: the program that the broker starts as supervisor."""
 
     directory: Path
     program: Path
@@ -322,8 +324,8 @@ class Broker:
         return Supervisor(socket.socket(fileno=fds[0]), arguments.decode(), pid)
 
     def supervisors(self) -> dict[str, Supervisor]:
-        """One for each tenant."""
-        # The broker would replace those whose socket nobody keeps.
+        """Accept one supervisor for each tenant."""
+        # Keep the sockets open: the broker would replace a supervisor whose socket is closed.
         self.kept = {each.tenant: each for each in (self.any_supervisor() for _ in self.tenants)}
         return self.kept
 
@@ -341,7 +343,7 @@ class Broker:
 
 @contextlib.contextmanager
 def joined(broker: Broker, supervisor: Supervisor) -> Iterator[tuple[Program, Child]]:
-    """A program that has been welcomed, and its child."""
+    """A program that the broker has accepted, and its child."""
     program = broker.connect(supervisor.tenant).hello()
     child = supervisor.start()
     answer = program.answer()
@@ -353,12 +355,12 @@ def joined(broker: Broker, supervisor: Supervisor) -> Iterator[tuple[Program, Ch
 
 
 def descriptors(broker: Broker) -> int:
-    """How many the broker has open."""
+    """The number of descriptors that the broker has open."""
     return len(list(Path(f"/proc/{broker.process.pid}/fd").iterdir()))
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for what the broker is about to do; each look asks it, or reads a page that it writes."""
+    """Poll until the broker has done the expected. Each check queries the broker or reads a page that it writes."""
     end = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < end, "it did not happen"

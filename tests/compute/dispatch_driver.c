@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The OpenCL backend without rings, lease and sandbox: what a test writes to standard
- * input is the client's, and what the backend says comes back on standard output.
+ * The OpenCL backend without rings, lease and sandbox.  A test plays the client: its messages come on
+ * standard input, and the backend's messages go to standard output.
  * Frames both ways: u32 kind, u32 bytes, and that many bytes.
  *
  *	dispatch-driver LIBRARY MEMORY-BYTES WINDOW-BYTES
@@ -25,7 +25,7 @@
 #include "executor/backend.h"
 #include "executor/link.h"
 
-/* Of a compiler; beyond those that the driver has open. */
+/* Descriptors of a compiler, beyond those that the driver has open. */
 #define JOB_FD		900
 #define RESULT_FD	901
 
@@ -35,7 +35,7 @@ enum from_driver { REPLY = 1, WINDOW, NEWS, MALFORMED, CLOSED };
 struct lease {
 	uint32_t lent;
 	uint32_t rivals;
-	uint64_t longest_ns;	/* may_submit() says no to what is expected to take longer */
+	uint64_t longest_ns;	/* may_submit() refuses commands that are expected to take longer */
 };
 
 struct state {
@@ -254,7 +254,7 @@ static cl_int CL_API_CALL marker(cl_command_queue queue, cl_uint count, const cl
 	return CL_OUT_OF_HOST_MEMORY;
 }
 
-/* The library's next markers fail, as they do without memory. */
+/* Makes the library's next markers fail, like they do when memory runs out. */
 static void fail_markers(struct vgpu_child *child, uint32_t count)
 {
 	void *library = dlopen(child->library, RTLD_NOW | RTLD_LOCAL);
@@ -274,7 +274,7 @@ static void fail_markers(struct vgpu_child *child, uint32_t count)
 	markers_to_fail = count;
 }
 
-/* One frame of the test's; false: the end. */
+/* Handles one frame of the test.  Returns false at the end. */
 static bool take_frame(struct vgpu_child *child, struct vgpu_backend *backend, uint8_t *bulk)
 {
 	uint32_t head[2];
@@ -324,7 +324,7 @@ static bool take_frame(struct vgpu_child *child, struct vgpu_backend *backend, u
 	return more;
 }
 
-/* For poll(), until a time of the monotonic clock. */
+/* Returns the timeout for poll() until a time of the monotonic clock. */
 static int timeout_ms(uint64_t until_ns)
 {
 	struct timespec now;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of the OpenCL backend alone: messages are built from the API's description, and the library is real PoCL.
+"""A client of the OpenCL backend alone. It builds messages from the API's description; the library is real PoCL.
 
-The backend runs in a process of its own (dispatch_driver.c), so that one that dies fails its test and nothing else.
+The backend runs in its own process (dispatch_driver.c), so a crash fails only the test that caused it.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ ABSENT = 2**64 - 2
 NOTIFY, PROGRESS = 1, 2
 KINDS = {name: value for name, value, _ in next(e for e in OPENCL.enumerations if e.name == "kind").values}
 
-# CL/cl.h
+# from CL/cl.h
 SUCCESS = 0
 BUILD_PROGRAM_FAILURE, COMPILE_PROGRAM_FAILURE, LINK_PROGRAM_FAILURE = -11, -15, -17
 MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_RESOURCES = -4, -5
@@ -62,7 +62,7 @@ def padded(data: bytes) -> bytes:
 
 
 def pack_fields(fields: tuple[Field, ...], values: dict[str, Any]) -> bytes:
-    """Fixed fields in order; what is not given is 0."""
+    """Pack fixed fields in order. A field without a value is 0."""
     out = b""
     for field in fields:
         value = values.pop(field.name, 0)
@@ -82,7 +82,7 @@ def pack_elements(element_bytes: int, ctype: str, elements: Any) -> bytes:
 
 
 def pack(name: str, call: int = 0, flags: int = 0, /, **values: Any) -> bytes:
-    """A request. Arrays and inline blobs are given by their names; counts and offsets follow from them."""
+    """Pack a request. Arrays and inline blobs are given by name; counts and offsets are derived from them."""
     message = REQUESTS[name]
     layout = request_layout(message)
     tail = b""
@@ -125,7 +125,7 @@ def unpack_fields(layout: Layout, data: bytes, at: int) -> tuple[dict[str, Any],
 
 
 def unpack(data: bytes) -> Reply:
-    """A reply, checked for its length."""
+    """Decode a reply and check its length."""
     size, op, _, call = HEADER.unpack_from(data)
     assert size == len(data)
     name = OPS[op]
@@ -148,7 +148,7 @@ def unpack(data: bytes) -> Reply:
 
 
 def value(data: bytes) -> bytes:
-    """A launch's argument of at most 8 bytes."""
+    """Encode a launch argument of at most 8 bytes."""
     return struct.pack("=II8s", 1, len(data), data)
 
 
@@ -174,7 +174,7 @@ def local(size: int) -> bytes:
 
 @dataclass(frozen=True)
 class State:
-    """What the backend says there is to do."""
+    """The work that the backend reports as pending."""
 
     queued: int
     under_way: int
@@ -193,12 +193,12 @@ class DriverError(Exception):
 
 
 class Driver:
-    """A running backend, and its client."""
+    """A running backend and its client."""
 
     def __init__(self, program: Path, cache: Path, memory: int = 256 << 20, window: int = 8 << 20) -> None:
         library = ctypes.util.find_library("pocl")
         assert library, "PoCL is not installed"
-        # LLVM keeps what it has until the process ends.
+        # LLVM frees its memory only when the process ends.
         sanitizer = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1"}
         environment = {**os.environ, **sanitizer, "POCL_CACHE_DIR": str(cache), "POCL_MAX_PTHREAD_COUNT": "2"}
         self.process = subprocess.Popen(
@@ -211,7 +211,7 @@ class Driver:
         self.frames: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
         self.kept: list[Reply] = []
         self.printed = b""
-        # Malformed messages are meant.
+        # True while a test sends malformed messages on purpose.
         self.tolerant = False
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -239,7 +239,7 @@ class Driver:
         return kind, data
 
     def wait_frame(self, wanted: int) -> bytes:
-        """The next frame of a kind; replies that come before it are kept."""
+        """Return the next frame of this kind, and keep replies that come before it."""
         while True:
             kind, data = self.next_frame()
             if kind == wanted:
@@ -250,7 +250,7 @@ class Driver:
                 raise AssertionError((kind, data))
 
     def reply(self, call: int, name: str = "ANSWER") -> Reply:
-        """The reply with this call's number; what else comes is kept."""
+        """Return the reply to this call, and keep all other replies."""
         for i, kept in enumerate(self.kept):
             if kept.call == call and kept.name == name:
                 return self.kept.pop(i)
@@ -269,19 +269,19 @@ class Driver:
         self.frame(REQUEST, pack(name, call, flags, **values))
 
     def ask(self, name: str, /, **values: Any) -> Reply:
-        """A request and its answer."""
+        """Send a request and return its answer."""
         call = next(self.calls)
         self.send(name, call, **values)
         return self.reply(call)
 
     def do(self, name: str, /, **values: Any) -> Reply:
-        """A request whose answer must be success."""
+        """Send a request whose answer must be success."""
         answer = self.ask(name, **values)
         assert answer.status == SUCCESS, (name, answer.status, answer.values)
         return answer
 
     def start(self, name: str, flags: int = NOTIFY, /, **values: Any) -> int:
-        """A command with a completion; its call's number."""
+        """Send a command that reports its completion, and return the number of the call."""
         call = next(self.calls)
         self.send(name, call, flags, **values)
         return call
@@ -290,11 +290,11 @@ class Driver:
         return self.reply(call, "COMPLETION")
 
     def run(self, name: str, /, **values: Any) -> int:
-        """A command; its status when it has ended."""
+        """Send a command, wait until it ends, and return its status."""
         return int(self.completion(self.start(name, **values)).status)
 
     def malformed(self, data: bytes) -> str:
-        """What the backend says of a message that no client sends."""
+        """Send a message that no correct client sends, and return the backend's complaint."""
         self.frame(REQUEST, data)
         return self.wait_frame(MALFORMED).decode()
 
@@ -309,7 +309,7 @@ class Driver:
         self.frame(LEASE, struct.pack("=IIQ", lent, rivals, longest_ns))
 
     def fail_markers(self, count: int) -> None:
-        """Let the library's next markers fail, as they do without memory."""
+        """Make the library's next `count` markers fail, like they do when memory runs out."""
         self.frame(FAIL, struct.pack("=I", count))
 
     def state(self) -> State:
@@ -317,7 +317,7 @@ class Driver:
         return State(*STATE.unpack(self.wait_frame(NEWS)))
 
     def close(self) -> int:
-        """The accelerator memory that is still counted when all is released."""
+        """Return the accelerator memory that is still counted after everything was released."""
         self.frame(QUIT, b"")
         (left,) = struct.unpack("=Q", self.wait_frame(CLOSED))
         assert self.process.wait(timeout=LIMIT_S) == 0
@@ -335,7 +335,7 @@ class Driver:
 
 
 def make_driver(directory: Path, sanitize: bool = False) -> Path:
-    """The driver with the backend's objects, built anew if they are."""
+    """Build the driver with the backend's objects, if they have changed."""
     built = ROOT / "build" / ("compute-sanitized" if sanitize else "compute")
     flags = ["SANITIZE=1"] if sanitize else []
     made = subprocess.run(
@@ -358,7 +358,7 @@ def make_driver(directory: Path, sanitize: bool = False) -> Path:
 
 @contextlib.contextmanager
 def running(program: Path, cache: Path, **options: int) -> Iterator[Driver]:
-    """A driver that has said HELLO and has context 1 and queue 1."""
+    """A driver that has sent HELLO and has context 1 and queue 1."""
     driver = Driver(program, cache, **options)
     try:
         driver.do("HELLO", version=1)
@@ -370,6 +370,6 @@ def running(program: Path, cache: Path, **options: int) -> Iterator[Driver]:
 
 
 def build(driver: Driver, program: int, source: bytes, options: bytes | None = None, context: int = 1) -> Reply:
-    """A program of a source; the answer to its build."""
+    """Build a program from source and return the answer to the build."""
     driver.do("CREATE_PROGRAM_WITH_SOURCE", program=program, context=context, source=source)
     return driver.ask("BUILD_PROGRAM", program=program, **({} if options is None else {"options": options}))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the gate on NVIDIA's driver share: a supervisor whose children compute on the fake driver.
 
-A child's ioctl() is a real one on a real descriptor, which is stopped by the kernel and answered by the child's relay.
-Relay and supervisor have the fake driver loaded, as a machine with a GPU has the real one.
+A child makes real ioctl() calls on a real descriptor. The kernel stops each call, and the child's relay answers it.
+Relay and supervisor have the fake driver loaded, in place of the real one of a machine with a GPU.
 """
 
 import struct
@@ -21,14 +21,14 @@ NATIVE = ROOT / "vgpumgr" / "gpu" / "native"
 FAKE = ROOT / "tests" / "gpu" / "fakerm"
 DRIVER, OTHER = 100, 101
 
-# tests/compute/c/driver_child.c
+# from c/driver_child.c
 CALL, RACE, HANDLES, CLOSE, FOREIGN, HOG = range(1, 7)
 I386, X32 = range(2)
 BYTES = 10240
 REQUEST = struct.Struct(f"=IHHQII4IIIQ{BYTES}s")
 REPLY = struct.Struct(f"=IHHQq2Q{BYTES}s")
 
-# vgpumgr/gpu/native/rm_abi.h, as the driver has them
+# from vgpumgr/gpu/native/rm_abi.h, with the driver's values
 FREE, CONTROL, ALLOC, DUP, CHECK_VERSION, XFER = 0x29, 0x2A, 0x2B, 0x34, 210, 211
 OK, NO_ROOM, NOT_PERMITTED, NO_CLASS, NO_CLIENT, NO_PARENT, NO_SUCH = 0, 0x1A, 0x1B, 0x22, 0x23, 0x36, 0x56
 ROOT_CLIENT, DEVICE, SUBDEVICE, GROUP, CHANNEL = 0x41, 0x80, 0x2080, 0xA06C, 0xC86F
@@ -37,13 +37,13 @@ PARAMETERS_AT = 64
 
 
 def number(escape: int, size: int, *, letter: str = "F") -> int:
-    """Of an ioctl() of the driver."""
+    """Return the request number of a driver's ioctl()."""
     return 3 << 30 | size << 16 | ord(letter) << 8 | escape
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What an ioctl() came to: its result, or an errno value below 0, and the bytes as they were then."""
+    """The outcome of an ioctl(): its result or a negative errno value, and the bytes after the call."""
 
     result: int
     data: bytes
@@ -56,7 +56,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Context:
-    """Handles of what a child makes when it begins."""
+    """Handles of the objects that a child makes at its start."""
 
     client: int
     device: int
@@ -66,7 +66,7 @@ class Context:
 
 
 class DriverChild:
-    """A child that makes calls as it is told."""
+    """A child that makes calls on instruction."""
 
     def __init__(self, window: Window) -> None:
         self.window = window
@@ -77,7 +77,7 @@ class DriverChild:
         self, op: int, request: int, data: bytes, *, pointers: tuple[int, ...] = (), file: int = DRIVER, **race: int
     ) -> Answer:
         self._put(op, request, data, pointers=pointers, file=file, **race)
-        # The header of a reply is not among its data.
+        # The data of a reply does not include its header.
         *_, result, ok, refused, changed = REPLY.unpack(bytes(16) + self.window.reply().data)
         return Answer(result, changed, ok, refused)
 
@@ -94,29 +94,29 @@ class DriverChild:
         assert self._tell(CLOSE, 0, b"", file=file).result == 0
 
     def begin_foreign_ioctl(self, architecture: int, request: int) -> None:
-        """An ioctl() by a system call of another architecture. The child may be gone before it answers."""
+        """Make an ioctl() with a system call of another architecture. The child may be dead before it answers."""
         self._put(FOREIGN, request, b"", other=architecture)
 
     def hog(self) -> None:
-        """It wants a lease, and never gives one back."""
+        """Make the child want a lease and never give one back."""
         self._tell(HOG, 0, b"")
 
     def ioctl(self, request: int, data: bytes = b"", *, pointers: tuple[int, ...] = (), file: int = DRIVER) -> Answer:
         return self._tell(CALL, request, data, pointers=pointers, file=file)
 
     def ioctl_nowhere(self, request: int) -> Answer:
-        """One whose argument points to no memory."""
+        """Make an ioctl() whose argument is an invalid address."""
         return self._tell(CALL, request, b"", other=1)
 
     def control(
         self, target: int, command: int, parameters: bytes = b"", *, client: int | None = None, flags: int = 0
     ) -> Answer:
-        """One control call: `word(28)` is its status."""
+        """Make one control call. `word(28)` is its status."""
         header = self._control(target, command, parameters, client, flags)
         return self.ioctl(number(CONTROL, 32), header + parameters, pointers=(16,))
 
     def race(self, target: int, command: int, other: int, parameters: bytes, *, times: int) -> Answer:
-        """The same while a thread changes the command to another one and back."""
+        """Make a control call many times while a thread changes its command to another one and back."""
         header = self._control(target, command, parameters, None, 0)
         return self._tell(
             RACE, number(CONTROL, 32), header + parameters, pointers=(16,), at=8, other=other, times=times
@@ -125,7 +125,7 @@ class DriverChild:
     def _control(self, target: int, command: int, parameters: bytes, client: int | None, flags: int) -> bytes:
         owner = self.context.client if client is None else client
         where = PARAMETERS_AT if parameters else 0
-        # An offset of 0 becomes an address all the same; the driver asks for none where the size is 0.
+        # An offset of 0 also becomes an address, because the driver ignores the address if the size is 0.
         header = struct.pack("=4IQ2I", owner, target, command, flags, where, len(parameters), 0xFFFFFFFF)
         return header.ljust(PARAMETERS_AT, b"\0")
 
@@ -139,7 +139,7 @@ class DriverChild:
         client: int | None = None,
         file: int = DRIVER,
     ) -> Answer:
-        """An allocation: `word(8)` is its handle and `word(40)` its status."""
+        """Allocate an object. `word(8)` is its handle and `word(40)` its status."""
         owner = self.context.client if client is None else client
         header = struct.pack(
             "=4IQQ4I", owner, parent, handle, class_id, PARAMETERS_AT, 0, len(parameters), 0, 0xFFFFFFFF, 0
@@ -148,7 +148,7 @@ class DriverChild:
         return self.ioctl(number(ALLOC, 48), data, pointers=(16,), file=file)
 
     def group(self, engine: int = 1) -> int:
-        """A channel group on an engine."""
+        """Make a channel group on an engine."""
         answer = self.alloc(self.context.device, GROUP, struct.pack("=IIIIB3x", 0, 0, 0, engine, 0))
         assert (answer.result, answer.word(40)) == (0, OK)
         return answer.word(8)
@@ -159,7 +159,7 @@ class DriverChild:
         return answer.word(8)
 
     def second_context(self) -> Context:
-        """A group of another client, which is made on another file."""
+        """Make a second client with its own channel group, on another file."""
         client = self.alloc(0, ROOT_CLIENT, file=OTHER).word(8)
         device = self.alloc(client, DEVICE, bytes(56), client=client, file=OTHER).word(8)
         subdevice = self.alloc(device, SUBDEVICE, bytes(4), client=client, file=OTHER).word(8)
@@ -170,13 +170,13 @@ class DriverChild:
         return Context(client, device, subdevice, group, channel.word(8))
 
     def free(self, handle: int, *, client: int | None = None) -> Answer:
-        """`word(12)` is the status."""
+        """Free an object. `word(12)` is the status."""
         owner = self.context.client if client is None else client
         return self.ioctl(number(FREE, 16), struct.pack("=4I", owner, 0, handle, 0xFFFFFFFF))
 
 
 def make_driver_child(directory: Path) -> Path:
-    """The child of driver_child.c."""
+    """Build the child of driver_child.c."""
     source = ROOT / "tests" / "compute" / "c" / "driver_child.c"
     output = build(directory / "driver-child", source, *child_objects(), flags=(f"-I{NATIVE}", f"-I{FAKE}", *FLAGS[:1]))
     output.chmod(0o755)
@@ -185,19 +185,19 @@ def make_driver_child(directory: Path) -> Path:
 
 @dataclass
 class Gpu:
-    """The fake driver with its GPU, and a process on it that lets time pass."""
+    """The fake driver with its GPU, and a process on it that advances the time."""
 
     fake: FakeRm
     version: str
 
     @property
     def library(self) -> Path:
-        """What children take for the accelerator's library: tells them where the driver is, and which."""
+        """The file that children load as the accelerator's library. It says where the driver is, and its version."""
         return self.fake.directory / self.version
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of a process that has the driver."""
+        """Environment of a process that uses the driver."""
         return {"LD_PRELOAD": str(device_library()), "FAKERM_SOCKET": str(self.fake.directory / "socket")}
 
     @contextmanager
@@ -209,7 +209,7 @@ class Gpu:
 
 @contextmanager
 def run_gpu(version: str = "580.142", **options: object) -> Iterator[Gpu]:
-    """A fake GPU. Its folder is not below /tmp, where a child's sandbox has another one."""
+    """Run a fake GPU. Its folder is not below /tmp, because a child's sandbox has a /tmp of its own."""
     with (
         tempfile.TemporaryDirectory(prefix="fakerm-", dir="/var/tmp") as folder,
         FakeRm(version=version, directory=Path(folder), **options) as fake,  # type: ignore[arg-type]
@@ -224,7 +224,7 @@ def run_gpu(version: str = "580.142", **options: object) -> Iterator[Gpu]:
 def run_driver_slice(
     tmp_path: Path, gpu: Gpu, child: Path, *options: str, user: tuple[str, ...] = ()
 ) -> Iterator[Slice]:
-    """A supervisor whose children compute on that GPU. `user`: a command that becomes somebody else."""
+    """Run a supervisor whose children compute on that GPU. `user`: a command prefix that switches to another user."""
     loaded = (*user, "env", *(f"{name}={value}" for name, value in gpu.environment.items()))
     words = ("--backend", "driver", "--library", str(gpu.library), "--nvidia", "0")
     lock = ("--gate-lock", str(tmp_path / "gate.lock"))

@@ -61,7 +61,7 @@ lib = _load()
 
 @dataclass
 class Tenant:
-    """A tenant, and its gate, which takes a while to close and to open."""
+    """A tenant and its gate. Closing and opening the gate take time."""
 
     weight: int = 1
     cap: Fraction | None = None
@@ -84,7 +84,7 @@ class Tenant:
 
 @dataclass
 class Gpu:
-    """Plays what firmware.c does with gates, at the very moments that duty.c names."""
+    """Plays how firmware.c operates the gates, at exactly the times that duty.c returns."""
 
     tenants: Sequence[Tenant]
     period_ns: int = 40 * MS

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of supervisor, child, gate and sandbox share: an arbiter and a client that they play themselves.
+"""What the tests of supervisor, child, gate and sandbox share. The test itself plays the arbiter and the client.
 
-A Slice is a running vgpu-supervisor with its socket; it lends the lease by hand. A Client is one child's window.
-Everything waits for events with a long limit, and nothing for a time.
+A Slice is a running vgpu-supervisor with its socket. It lends the lease when the test says so. A Client is one child's
+window. All waits are for events with a long limit, never for a fixed time.
 """
 
 import ctypes
@@ -22,28 +22,28 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPUTE = ROOT / "compute"
-# With ASan and UBSan: test_supervisor_sanitized.py runs the other tests so.
+# With ASan and UBSan: test_supervisor_sanitized.py runs the other tests this way.
 SANITIZED = "COMPUTE_SANITIZED" in os.environ
 BUILT = ROOT / "build" / ("compute-sanitized" if SANITIZED else "compute")
 FLAGS = ["-std=c11", "-O2", "-g", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-pthread"]
 if SANITIZED:
     FLAGS += ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
 
-# Far more than anything takes on a loaded machine: reached only when a test fails.
+# Longer than any step takes on a loaded machine. Only failing tests reach this limit.
 LIMIT_S = 60.0
 FOREVER = 2**64 - 1
 
-# protocol/control.h
+# from protocol/control.h
 START, KILL, FREEZE, THAW, DONE, FAILED, EXITED, MEMORY = range(1, 9)
 CONTROL = struct.Struct("=IIQQQQQQQQQQQiI192s")
 UNKNOWN, EXECUTOR, GATE = range(3)
-# kmod/uapi/vgpu_lease_page.h
+# from kmod/uapi/vgpu_lease_page.h
 NONE, LENT, RECALLED, EXPIRED = range(4)
 READY, YIELD, RING = 1, 2, 3
 WANT = 1
 REQUEST = struct.Struct("=IIQIIQ")
 LEASE_MAGIC = 0x6C767067
-# protocol/window.h: offsets of words
+# from protocol/window.h: offsets of words
 WINDOW_MAGIC = 0x77767067
 PAGE = 4096
 RING_BYTES = 1 << 20
@@ -59,7 +59,7 @@ REQUEST_DATA_AT = PAGE
 REPLY_DATA_AT = PAGE + RING_BYTES
 STARTING, SERVING, LOST = range(3)
 HEADER = struct.Struct("=IHHQ")
-# executor/child/sleep_backend.h
+# from executor/child/sleep_backend.h
 WORK, ECHO, RESERVE, RELEASE, COMPILE = range(1, 6)
 SLEEP = struct.Struct("=IHHQQII")
 
@@ -75,7 +75,7 @@ def build(output: Path, *sources: Path, flags: tuple[str, ...] = ()) -> Path:
 
 
 def make_product() -> None:
-    """Bring supervisor and child up to date."""
+    """Build supervisor and child from the present sources."""
     targets = [str(BUILT / name) for name in ("vgpu-child", "vgpu-supervisor")]
     sanitize = ["SANITIZE=1"] if SANITIZED else []
     made = subprocess.run(["make", "-s", "-C", str(COMPUTE), *sanitize, *targets], capture_output=True, text=True)
@@ -83,14 +83,14 @@ def make_product() -> None:
 
 
 def child_objects() -> list[Path]:
-    """A child without its main program, for a test's own backends."""
+    """Objects of a child without its main program, for backends of tests."""
     executor = BUILT / "compute" / "executor"
     objects = [executor / "log.o", *(executor / "sandbox").glob("*.o"), *(executor / "child").glob("*.o")]
     return [path for path in objects if path.name != "program.o"]
 
 
 def memfd(name: str, size: int) -> int:
-    """A sealed one, as the arbiter makes it."""
+    """Make a sealed memory file, like the arbiter does."""
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, size)
     # F_ADD_SEALS with F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_SEAL
@@ -100,7 +100,7 @@ def memfd(name: str, size: int) -> int:
 
 @dataclass(frozen=True)
 class Message:
-    """A datagram of the supervisor."""
+    """A datagram from the supervisor."""
 
     op: int
     sequence: int
@@ -119,7 +119,7 @@ class Message:
 
 @dataclass(frozen=True)
 class StreamRequest:
-    """A datagram of a child to the arbiter."""
+    """A datagram from a child to the arbiter."""
 
     op: int
     flags: int
@@ -146,7 +146,7 @@ class Reply:
 
 
 class Words:
-    """32- and 64-bit words of a shared mapping, each read and written at once."""
+    """32- and 64-bit words of a shared mapping. Each access reads or writes a whole word."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self.memory = memory
@@ -155,12 +155,12 @@ class Words:
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
     def wake(self, at: int) -> None:
-        """Change a futex word and wake all who wait for it."""
+        """Change a futex word and wake all its waiters."""
         self.halves[at // 4] = (self.halves[at // 4] + 1) & 0xFFFFFFFF
         LIBC.syscall(SYS_FUTEX, ctypes.c_void_p(self.base + at), 1, 2**31 - 1, None, None, 0)
 
     def wait(self, at: int, value: int, limit_s: float) -> None:
-        """Sleep while the word has this value, for a while at most."""
+        """Sleep while the word has this value, for at most `limit_s`."""
 
         class TimeSpec(ctypes.Structure):
             _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
@@ -189,7 +189,7 @@ class Window:
 
     @property
     def reason(self) -> str:
-        """Why the child is lost."""
+        """The recorded reason why the child is lost."""
         return bytes(self.memory[REASON_AT : REASON_AT + REASON_BYTES]).split(b"\0")[0].decode()
 
     def word(self, ring: int, field_at: int) -> int:
@@ -197,7 +197,7 @@ class Window:
         return int(self.words.wholes[at // 8] if field_at in {TAIL, HEAD} else self.words.halves[at // 4])
 
     def wait_for_state(self, state: int) -> None:
-        """Wait until the child says so, or whoever reaped it."""
+        """Wait until the child, or the process that reaped it, has set this state."""
         end = time.monotonic() + LIMIT_S
         while self.state != state:
             assert time.monotonic() < end, f"the child is in state {self.state}"
@@ -205,12 +205,12 @@ class Window:
             self.words.wait(CHILD_AT, self.state, 0.05)
 
     def publish(self, tail: int) -> None:
-        """Say how much is in the request ring, true or not, and ring the bell."""
+        """Set the tail of the request ring, true or not, and ring the bell."""
         self.words.wholes[(REQUEST_RING_AT + TAIL) // 8] = tail & FOREVER
         self.words.wake(REQUEST_RING_AT + BELL)
 
     def put_raw(self, message: bytes, *, ring: bool = True) -> None:
-        """Put bytes where the next message goes, waiting for room."""
+        """Wait for room and write bytes at the place of the next message."""
         at = self.tail % RING_BYTES
         if at + len(message) > RING_BYTES:
             self.wait_for_room(RING_BYTES - at + len(message))
@@ -234,13 +234,13 @@ class Window:
                 self.words.wait(REQUEST_RING_AT + SPACE, space, 0.05)
 
     def put(self, op: int, value: int = 0, *, kernel_id: int = 0, ring: bool = True) -> int:
-        """A request of the sleep backend; returns the number of the call."""
+        """Send a request to the sleep backend and return the number of the call."""
         self.call += 1
         self.put_raw(SLEEP.pack(SLEEP.size, op, 0, self.call, value, kernel_id, 0), ring=ring)
         return self.call
 
     def take(self) -> Reply | None:
-        """The next reply, if there is one."""
+        """Return the next reply, or None if there is none yet."""
         while True:
             at = self.head % RING_BYTES
             if self.word(REPLY_RING_AT, TAIL) == self.head:
@@ -254,7 +254,7 @@ class Window:
         return Reply(op, call, data)
 
     def give_room(self) -> None:
-        """Tell the child what was read of the reply ring."""
+        """Tell the child how far the reply ring was read."""
         self.words.wholes[(REPLY_RING_AT + HEAD) // 8] = self.head
         self.words.wake(REPLY_RING_AT + SPACE)
 
@@ -272,7 +272,7 @@ class Window:
             self.words.wait(REPLY_RING_AT + BELL, bell, 0.05)
 
     def ask(self, op: int, value: int = 0) -> Reply:
-        """One request and its reply."""
+        """Send one request and return its reply."""
         call = self.put(op, value)
         reply = self.reply()
         assert reply.call == call
@@ -281,7 +281,7 @@ class Window:
 
 @dataclass
 class Child:
-    """What the arbiter has of a child."""
+    """The arbiter's view of a child."""
 
     number: int
     window: Window
@@ -290,7 +290,7 @@ class Child:
 
     @property
     def state(self) -> tuple[int, bool]:
-        """Number of the lease and whether the child is busy."""
+        """The number of the lease, and whether the child is busy."""
         word = int(self.stream.wholes[0])
         return word >> 1, bool(word & 1)
 
@@ -303,7 +303,7 @@ class Child:
         return int(self.stream.wholes[4])
 
     def request(self) -> StreamRequest:
-        """The next datagram to the arbiter."""
+        """Return the child's next datagram to the arbiter."""
         self.requests.settimeout(LIMIT_S)
         op, flags, lease, kernel_id, _, hint_ns = REQUEST.unpack(self.requests.recv(REQUEST.size + 1))
         return StreamRequest(op, flags, lease, kernel_id, hint_ns)
@@ -314,7 +314,7 @@ class Child:
 
 @dataclass
 class Slice:
-    """A supervisor, its socket and the lease page of its tenant."""
+    """A supervisor with its socket and its tenant's lease page."""
 
     process: subprocess.Popen[str]
     control: socket.socket
@@ -325,7 +325,7 @@ class Slice:
     sequence: int = 0
     exited: dict[int, Message] = field(default_factory=dict)
     reserved: list[int] = field(default_factory=list)
-    # Closed with it: select() of a whole lane takes no more than a thousand.
+    # Windows are closed together with the slice: select() in a whole lane supports about a thousand descriptors.
     windows: list[Window] = field(default_factory=list)
 
     def send(
@@ -341,7 +341,7 @@ class Slice:
         return self.sequence
 
     def receive(self) -> Message:
-        """The next datagram, whatever it is; but what it says of memory, which comes at any time, is kept apart."""
+        """Return the next datagram of any kind except MEMORY. MEMORY can come at any time and is kept apart."""
         while (message := self._received()).op == MEMORY:
             pass
         return message
@@ -356,12 +356,12 @@ class Slice:
         return Message(op, sequence, child, *counts, reason.split(b"\0")[0].decode())
 
     def wait_for_reserved(self, memory: int) -> None:
-        """Wait until the supervisor says that so much is reserved."""
+        """Wait until the supervisor reports this amount of reserved memory."""
         while not self.reserved or self.reserved[-1] != memory:
             assert self._received().op == MEMORY
 
     def answer(self, sequence: int) -> Message:
-        """The answer to a request; what has exited meanwhile is kept."""
+        """Return the answer to a request. EXITED messages that come before it are kept."""
         while True:
             message = self.receive()
             if message.op == EXITED:
@@ -395,7 +395,7 @@ class Slice:
         number: int | None = None,
         arbiter: int | None = None,
     ) -> tuple[Child, Message]:
-        """Ask for a child; its window is of the size that is really needed. `arbiter`: what it gets for a socket."""
+        """Ask for a child with a window of the actual size. `arbiter`: the descriptor that it gets as its socket."""
         if number is None:
             self.number += 1
             number = self.number
@@ -421,7 +421,7 @@ class Slice:
         return self.answer(self.send(THAW))
 
     def set_lease(self, number: int, state: int, *, expires_ns: int = FOREVER) -> None:
-        """Write the lease page as an arbiter does, and wake."""
+        """Write the lease page like an arbiter does, and wake the child."""
         self.lease.wholes[3] = time.monotonic_ns()
         self.lease.wholes[4] = expires_ns
         self.lease.wholes[2] = number << 2 | state
@@ -432,7 +432,7 @@ class Slice:
         self.lease.wake(8)
 
     def pid_of(self, child: int) -> int:
-        """The child's process, as the log names it."""
+        """The child's process id, from the log."""
         wanted = f"child={child} event=started child_pid="
         for line in self.log.read_text().splitlines():
             if wanted in line:
@@ -440,17 +440,17 @@ class Slice:
         raise AssertionError(f"no {wanted!r} in the log")
 
     def processes(self) -> list[int]:
-        """Children, compilers and the janitor."""
+        """Processes of children, compilers and the janitor."""
         pid = self.process.pid
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def cgroup(self) -> Path | None:
-        """Where its cgroups are, as the log says."""
+        """The supervisor's cgroup, from the log."""
         word = self.ready().split("cgroup=")[1].split()[0]
         return None if word == "none" else Path(word)
 
     def ready(self) -> str:
-        """The line that the supervisor logs when it is ready; any answer comes later."""
+        """The line that the supervisor logs when it is ready. It answers requests only after this line."""
         self.thaw()
         return next(line for line in self.log.read_text().splitlines() if "event=ready" in line)
 
@@ -459,7 +459,7 @@ class Slice:
 def run_slice(
     tmp_path: Path, *options: str, child: Path = BUILT / "vgpu-child", machine: tuple[str, ...] = ()
 ) -> Iterator[Slice]:
-    """A supervisor until the end of the block; `machine` is a command that takes away what another machine lacks."""
+    """Run a supervisor until the end of the block. `machine`: a command that removes what other machines lack."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     log = tmp_path / f"supervisor-{ours.fileno()}.log"
     command = [*machine, BUILT / "vgpu-supervisor", "--tenant", "blue", "--child", child]
@@ -495,7 +495,7 @@ def run_slice(
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """For what nothing tells of: look again and again."""
+    """Poll for a condition that has no event."""
     end = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < end, f"{what} does not come"
@@ -503,7 +503,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Does the process exist, and is it more than a zombie?"""
+    """Return whether the process exists and is not a zombie."""
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -511,7 +511,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until_gone(pid: int) -> None:
-    """Wait for the end of a process that is not ours."""
+    """Wait for the end of a process that is not a child of this one."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -524,7 +524,7 @@ def wait_until_gone(pid: int) -> None:
 
 
 def wait_until_removed(path: Path) -> None:
-    """Wait for the end of a cgroup; nothing tells of it."""
+    """Wait for the removal of a cgroup by polling, because it has no event."""
     wait_for(lambda: not path.exists(), f"the end of {path}")
 
 
@@ -532,25 +532,25 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-# hostile_child.c
+# from hostile_child.c
 CALL, SPIN, HANG, HOSTILE_COMPILE, CRASH, FORK = range(1, 7)
 HOSTILE = struct.Struct("=IHHQQ6QQQ512s")
 
 
 def make_hostile_child(directory: Path) -> Path:
-    """The child of hostile_child.c."""
+    """Build the child of hostile_child.c."""
     output = directory / "hostile-child"
     objects = [str(path) for path in child_objects()]
     source = ROOT / "tests" / "compute" / "hostile_child.c"
     command = ["gcc", *FLAGS, f"-I{COMPUTE}", f"-I{ROOT / 'kmod'}", "-o", str(output), str(source), *objects]
     subprocess.run(command, check=True)
-    # The child is nobody where the supervisor is root.
+    # If the supervisor is root, the child runs as user nobody.
     output.chmod(0o755)
     return output
 
 
 def tell(window: Window, op: int, *, number: int = 0, times: int = 1, text: bytes = b"", **more: object) -> int:
-    """A request to a hostile child; bytes among the arguments are passed by address."""
+    """Send a request to a hostile child. Arguments that are bytes are passed by address."""
     arguments: list[int] = []
     pointers = 0
     for index, argument in enumerate(more.get("arguments", ())):  # type: ignore[arg-type, var-annotated]
@@ -567,6 +567,6 @@ def tell(window: Window, op: int, *, number: int = 0, times: int = 1, text: byte
 
 
 def call(window: Window, number: int, *arguments: int | bytes, times: int = 1) -> int:
-    """Make a system call in the child, and return what the kernel said: an error is negative."""
+    """Make a system call in the child and return the kernel's result. An error is negative."""
     tell(window, CALL, number=number, times=times, arguments=arguments)
     return int(struct.unpack_from("=q", window.reply().data)[0])

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Stands in for vgpu-supervisor: hands its socket to the test, which listens at
- * VGPU_TEST_SUPERVISOR, and waits to be killed.  With the socket go its arguments.
+ * Stands in for vgpu-supervisor.  It sends its socket and its arguments to the test, which listens at
+ * VGPU_TEST_SUPERVISOR, and waits until it is killed.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A native program that tries its fence: like native_program.py, with more that it can be told.
+"""A native program that attacks its fence: native_program.py with additional instructions.
 
-Standard library only.
+It uses only the standard library.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ SUBDEVICE = 0x2080
 
 
 class Trier(Driver):  # type: ignore[misc]
-    """More of a driver's file."""
+    """A driver's file with additional calls."""
 
     def begin(self) -> None:
         super().begin()
         self.group = self.make(self.device, 0xA06C, struct.pack("=IIIIB3x", 0, 0, 0, 1, 0))
 
     def ask(self) -> int:
-        """A question."""
+        """Ask the driver a question."""
         parameters = ctypes.create_string_buffer(8)
         data = struct.pack(
             "=4IQ2I", self.client, self.group, GET_TIMESLICE, 0, ctypes.addressof(parameters), 8, 0xFFFFFFFF
@@ -39,14 +39,14 @@ class Trier(Driver):  # type: ignore[misc]
         return 0
 
     def ask_often(self, times: int) -> float:
-        """Microseconds that one takes."""
+        """Return the microseconds that one question takes."""
         began_s = time.perf_counter()
         for _ in range(times):
             self.ask()
         return (time.perf_counter() - began_s) / times * 1e6
 
     def race(self, times: int) -> str:
-        """A question, which a thread turns into an order and back while it is looked at."""
+        """Ask a question that a thread changes into an order and back while the fence checks it."""
         parameters = ctypes.create_string_buffer(8)
         data = bytearray(
             struct.pack("=4IQ2I", self.client, self.group, GET_TIMESLICE, 0, ctypes.addressof(parameters), 8, 0xFF)
@@ -70,7 +70,7 @@ class Trier(Driver):  # type: ignore[misc]
         return f"{found.count(0)} {found.count(0x1B)}"
 
     def heap(self, function: int, size: int = 0, handle: int = 0) -> int:
-        """NVOS32; the handle of what it has made."""
+        """Make or free memory with NVOS32, and return the handle of the new object."""
         data = bytearray(184)
         struct.pack_into("=III", data, 0, self.client, self.device, function)
         struct.pack_into("=I", data, 44, handle)
@@ -81,7 +81,7 @@ class Trier(Driver):  # type: ignore[misc]
 
 
 def storm(path: str, version: str, processes: int, size: int) -> str:
-    """Processes one after the other, each with memory that it does not give back."""
+    """Start processes one after the other. Each allocates memory and does not free it."""
     statuses = []
     for _ in range(processes):
         child = os.fork()
@@ -98,7 +98,7 @@ def storm(path: str, version: str, processes: int, size: int) -> str:
 
 
 def crowd(path: str, version: str, threads: int, times: int) -> str:
-    """Threads with a context each, all at once."""
+    """Start threads at the same time, each with its own context."""
     done: list[int] = []
 
     def work() -> None:
@@ -118,14 +118,14 @@ def crowd(path: str, version: str, threads: int, times: int) -> str:
 
 
 def hand_over(driver: Trier, path: str) -> None:
-    """Its file, to whoever listens there."""
+    """Send the driver's file to the process that listens at `path`."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.connect(path)
         socket.send_fds(listener, [b"x"], [driver.file.fileno()])
 
 
 def answer(driver: Trier, words: list[str]) -> object:
-    """One line of what to do."""
+    """Carry out one line of instructions."""
     match words:
         case ["ask"]:
             return driver.ask()
@@ -150,7 +150,7 @@ def answer(driver: Trier, words: list[str]) -> object:
         case ["close"]:
             return driver.file.close()
         case ["leave"]:
-            # What goes on is another process, which has the file.
+            # The process that continues is another one, which has inherited the file.
             if os.fork():
                 os._exit(0)
             return os.getpid()

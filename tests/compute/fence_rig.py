@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fence with a native program on the fake driver, and what plays its supervisor (c/fence_keeper.c)."""
+"""A fence with a native program on the fake driver. c/fence_keeper.c plays its supervisor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RM = ("rm_calls", "rm_controls", "rm_numbers", "rm_objects")
 
 
 def make_keeper(directory: Path) -> Path:
-    """What plays the supervisor."""
+    """Build the program that plays the supervisor."""
     make_native()
     executor = BUILT / "compute" / "executor"
     objects = [executor / "gate" / f"{name}.o" for name in (*GATE, *RM)]
@@ -32,7 +32,7 @@ def make_keeper(directory: Path) -> Path:
 
 
 def make_hostile(directory: Path) -> Path:
-    """The program of fence_hostile.c, which needs no loader."""
+    """Build fence_hostile.c, which is static and needs no loader."""
     target = directory / "hostile"
     command = ["gcc", "-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread"]
     subprocess.run([*command, "-o", target, C / "fence_hostile.c"], check=True)
@@ -41,7 +41,7 @@ def make_hostile(directory: Path) -> Path:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a fence shares with its supervisor: calls held, memory of the program and of its tenant, objects."""
+    """What a fence shares with its supervisor: held calls, memory of the program and of its tenant, objects."""
 
     held: int
     memory_bytes: int
@@ -77,14 +77,14 @@ class Keeper:
         return self.ask("show")
 
     def wait_for_end(self) -> int:
-        """The fence's exit status, when its program has ended."""
+        """Wait for the end of the program, and return the fence's exit status."""
         self.control.close()
         return self.process.wait(LIMIT_S)
 
 
 @contextmanager
 def run_fenced(keeper: Path, gpu: Gpu, *command: str, limit_bytes: int = 1 << 40) -> Iterator[Keeper]:
-    """A program of this command, or the one that does what it is told."""
+    """Run `command` in a fence; without a command, run the program that follows instructions."""
     told = (sys.executable, "-S", str(PROGRAM), str(gpu.fake.directory / "socket"), gpu.version)
     running = Keeper(keeper, gpu, limit_bytes, command or told)
     try:

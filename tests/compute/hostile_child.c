@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A child that does what its client says: makes any system call by an instruction of
- * its own, as a kernel with inline assembly can; occupies processors and never yields;
- * is a compiler that misbehaves.  Linked with the product's child.
+ * A child that does what its client says.  It makes any system call with an instruction of its own,
+ * like a kernel with inline assembly can.  It occupies processors and never yields.  It is also a
+ * compiler that misbehaves.  Linked with the product's child.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -19,24 +19,24 @@
 
 #define SPINNERS	2u
 #define TEXT_BYTES	512u
-/* Where it keeps its last job and the last result that it was given. */
+/* Descriptors where the child keeps its last job and the last result that it received. */
 #define JOB	100
 #define RESULT	101
 
 enum hostile_op {
-	HOSTILE_CALL = 1,	/* answered with the result of the last one */
-	HOSTILE_SPIN,		/* threads count in the bulk area for ever; answered */
-	HOSTILE_HANG,		/* the main thread counts too; not answered */
+	HOSTILE_CALL = 1,	/* answered with the result of the last call */
+	HOSTILE_SPIN,		/* threads count in the bulk area forever; answered */
+	HOSTILE_HANG,		/* the main thread also counts; not answered */
 	HOSTILE_COMPILE,	/* @text is the job; answered with status and result */
 	HOSTILE_CRASH,
-	HOSTILE_FORK,	/* a process counts for ever; answered with its number */
+	HOSTILE_FORK,	/* starts a process that counts forever; answered with its process id */
 };
 
 struct hostile_request {
 	struct vgpu_message header;
 	uint64_t number;
 	uint64_t arguments[6];
-	uint64_t pointers;	/* bits of arguments that are offsets in @text */
+	uint64_t pointers;	/* bit mask of arguments that are offsets in @text */
 	uint64_t times;
 	unsigned char text[TEXT_BYTES];
 };
@@ -222,13 +222,13 @@ static int compile(const char *library, int job, int result)
 	if (read(job, &what, 1) != 1)
 		return 4;
 	switch (what) {
-	case 'c':	/* copy */
-	case 'r':	/* and say that it is the reason of a failure */
+	case 'c':	/* copies the job */
+	case 'r':	/* copies the job and declares the copy to be the reason of a failure */
 		while (read(job, page, 1) == 1)
 			if (write(result, page, 1) != 1)
 				return 5;
 		return what == 'c' ? 0 : VGPU_COMPILER_REFUSED;
-	case 's':	/* for ever */
+	case 's':	/* runs forever */
 		for (;;)
 			;
 	case 'f':	/* leaves a process behind */
@@ -236,11 +236,11 @@ static int compile(const char *library, int job, int result)
 			for (;;)
 				pause();
 		return 0;
-	case 'g':	/* two for ever */
+	case 'g':	/* two processes run forever */
 		make_call(57, none);
 		for (;;)
 			pause();
-	case 'm':	/* all memory */
+	case 'm':	/* allocates all memory */
 		for (;;) {
 			void *memory = malloc(64u << 20);
 
@@ -250,7 +250,7 @@ static int compile(const char *library, int job, int result)
 		}
 	case 'x':
 		return start_linker(result);
-	case 'o':	/* a result without an end */
+	case 'o':	/* writes an endless result */
 		memset(page, 1, sizeof(page));
 		signal(SIGXFSZ, SIG_IGN);
 		while (write(result, page, sizeof(page)) > 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client's library with programs that load it, and a player of broker and child."""
+"""The client's library, programs that load it, and a player of broker and child."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ BUILT = ROOT / "build" / "compute"
 LIBRARY = BUILT / "libvgpu-opencl.so"
 FLAGS = ("-std=c11", "-O1", "-g", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-pthread")
 
-# Far more than anything takes on a loaded machine: reached only when a test fails.
+# Longer than any step takes on a loaded machine. Only failing tests reach this limit.
 LIMIT_S = 120.0
 
 
 def make(*targets: Path | str) -> None:
-    """Build what a test needs of compute/ from the present sources."""
+    """Build targets of compute/ from the present sources."""
     subprocess.run(["make", "-s", "-C", str(ROOT / "compute"), *map(str, targets)], check=True)
 
 
 def compile_c(target: Path, *arguments: str) -> Path:
-    """Compile a program of tests/compute/c, or elsewhere, against the generated headers."""
+    """Compile a C program of the tests against the generated headers."""
     includes = (f"-I{ROOT / 'compute'}", f"-I{BUILT / 'generated'}")
     subprocess.run(["gcc", *FLAGS, *includes, "-o", str(target), *arguments], check=True)
     return target
 
 
 def vendors(folder: Path) -> Path:
-    """A directory for OCL_ICD_VENDORS that has our library alone."""
+    """A directory for OCL_ICD_VENDORS that names only our library."""
     folder.mkdir(exist_ok=True)
     (folder / "vgpu.icd").write_text(f"{LIBRARY}\n")
     return folder
 
 
 class Played:
-    """A program's way to a player: sockets in `folder`, one player a program."""
+    """Connects programs to players. The sockets are in `folder`, and each program has its own player."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,7 +50,7 @@ class Played:
 
     @contextmanager
     def play(self, mode: Sequence[str]) -> Iterator[tuple[dict[str, str], subprocess.Popen[str]]]:
-        """A player in that mode; gives the environment of a program that uses it, and the player."""
+        """Start a player in this mode. Yields the environment of a program that uses it, and the player's process."""
         path = self.folder / "socket"
         path.unlink(missing_ok=True)
         with subprocess.Popen([self.player, path, *mode], stdout=subprocess.PIPE, text=True) as player:
@@ -63,7 +63,7 @@ class Played:
                 player.kill()
 
     def run(self, scenario: str, *mode: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run the client's scenario against a player in that mode."""
+        """Run a scenario of the client against a player in this mode."""
         with self.play(mode) as (environment, _):
             return subprocess.run(
                 [self.client, scenario],

@@ -2,15 +2,15 @@
 /*
  * Plays a child's lease machine against an arbiter in every order of their accesses.
  *
- * The child's stores go through a store buffer, as on x86, that a barrier empties.
- * The arbiter makes one access at a time, and its own stores are in order.  The
- * environment queues work, ends work, brings a rival, lets time pass, and closes
- * the gate.  Each state is visited once.  Printed are the number of states, or the
- * first state that breaks a rule and the way to it.
+ * The child's stores go through a store buffer, like on x86, and a barrier empties it.
+ * The arbiter makes one access at a time, and its own stores are in order.  The environment
+ * queues work, ends work, brings a rival, lets time pass, and closes the gate.  Each state is
+ * visited once.  The program prints the number of states.  If a state breaks a rule, it prints
+ * the first such state and the path to it.
  *
  *	lease_model LENDINGS [no-child-barrier | no-arbiter-barrier | forget-want]
  *
- * The words break one side on purpose, to show that the rules notice it.
+ * Each of these words breaks one side on purpose, to show that the rules detect it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,14 +20,14 @@
 
 #define PIECES		2
 #define PROLONGINGS	1
-#define END		1000	/* some time after the present one, which is 1 */
+#define END		1000	/* a time after the present one, which is 1 */
 #define BUFFER		4
 #define DATAGRAMS	4
 #define STATES		(1u << 24)
 #define TABLE		(1u << 25)
 
 enum arbiter {
-	NOBODY,		/* the lease is with nobody of this slice */
+	NOBODY,		/* no child of this slice has the lease */
 	LENDING_EXPIRY, LENDING_LEASE, LENDING_WAKE,
 	LENT,
 	PROLONGING_WAKE,
@@ -51,7 +51,7 @@ struct datagram {
 
 struct state {
 	struct vgpu_lease_client client;
-	/* the child between accesses */
+	/* the child's state between accesses */
 	uint64_t loaded;
 	struct store buffer[BUFFER];
 	uint8_t buffered;
@@ -60,21 +60,21 @@ struct state {
 	uint8_t queued;
 	uint8_t under_way;
 	uint8_t brought;
-	/* what both see */
+	/* shared words */
 	uint64_t lease;
 	uint64_t expires;
 	uint64_t stream;
 	uint32_t wake;
 	struct datagram datagrams[DATAGRAMS];
 	uint8_t sent;
-	/* the arbiter */
+	/* the arbiter's state */
 	uint8_t arbiter;
 	uint8_t ready;
 	uint8_t rival;
 	uint8_t frozen;
 	uint8_t lendings;
 	uint8_t prolongings;
-	uint8_t lease_buffered;	/* its store is not visible yet (no-arbiter-barrier) */
+	uint8_t lease_buffered;	/* the store in lease_store is not visible yet (no-arbiter-barrier) */
 	uint64_t lease_store;
 };
 
@@ -83,7 +83,7 @@ static uint8_t lendings;
 static struct state *states;
 static uint32_t *came_from;
 static const char **came_by;
-static uint32_t *table;		/* of indices in states, plus one */
+static uint32_t *table;		/* index in states, plus one */
 static uint32_t visited, present;
 
 static void print_way(uint32_t to)
@@ -117,7 +117,7 @@ static uint64_t hash(const struct state *s)
 	return h;
 }
 
-/* Only whether the wake word has changed matters between operations. */
+/* Between operations, it only matters whether the wake word has changed. */
 static struct state plain(struct state s)
 {
 	if (!s.operating) {
@@ -127,7 +127,7 @@ static struct state plain(struct state s)
 	return s;
 }
 
-/* Notes a state that can follow the present one, unless it is known. */
+/* Records a state that can follow the present one, if the state is new. */
 static void go(const struct state *reached, const char *name)
 {
 	const struct state made_plain = plain(*reached), *to = &made_plain;
@@ -164,7 +164,7 @@ static void begin(struct state *s, enum vgpu_lease_operation operation, uint32_t
 	s->loaded = 0;
 }
 
-/* One access, or one decision between operations; false if the child sleeps. */
+/* Does one access, or one decision between operations.  Returns false if the child sleeps. */
 static bool child(struct state *s)
 {
 	struct vgpu_lease_step step;
@@ -233,7 +233,7 @@ static bool child(struct state *s)
 		s->operating = 0;
 		if (s->client.operation == VGPU_LEASE_CHECK && step.result == VGPU_LEASE_GO)
 			s->may_submit = 1;
-		/* The next operation begins with these anew: fewer states are different. */
+		/* The next operation sets these fields anew.  Clearing them makes more states equal. */
 		s->client.operation = 0;
 		s->client.at = 0;
 		s->client.candidate = 0;
@@ -285,14 +285,14 @@ static void receive(struct state *s)
 		s->ready = 1;
 	if (request.op != VGPU_STREAM_YIELD || request.lease != number)
 		return;
-	/* It had expired, and was prolonged before the child yielded. */
+	/* The lease had expired, and was prolonged before the child yielded. */
 	if (s->arbiter == LENT)
 		recall(s);
 	else if ((s->arbiter == RECALLED || s->arbiter == EXPIRED) && !(s->stream & VGPU_STREAM_BUSY))
 		take(s, false);
 }
 
-/* The arbiter's next access of its own accord; false if it waits. */
+/* Does the arbiter's next access of its own accord.  Returns false if it waits. */
 static bool arbiter(struct state *s)
 {
 	uint64_t number = s->lease >> VGPU_LEASE_STATE_BITS;
@@ -357,7 +357,7 @@ static bool arbiter(struct state *s)
 	return false;
 }
 
-/* Nobody can move of their own accord: is somebody forgotten? */
+/* No side can move of its own accord: check that none waits in vain. */
 static void rest(const struct state *s)
 {
 	if (s->sent || s->buffered || s->frozen || s->under_way)
@@ -407,7 +407,7 @@ static void visit(const struct state *from)
 		s.lease_store = 0;
 		go(&s, "arbiter's store");
 	}
-	/* It receives between its own steps. */
+	/* The arbiter receives between its own steps. */
 	if (from->sent && (from->arbiter == NOBODY || from->arbiter == LENT ||
 			   from->arbiter == RECALLED || from->arbiter == EXPIRED)) {
 		s = *from;
@@ -428,7 +428,7 @@ static void visit(const struct state *from)
 		s.rival = !s.rival;
 		go(&s, "rival");
 	}
-	/* The child has had its time to start. */
+	/* The child has had enough time to start. */
 	if (from->arbiter == LENT && from->expires == END) {
 		s = *from;
 		recall(&s);

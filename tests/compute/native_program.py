@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A native program on the fake of NVIDIA's driver: `python native_program.py SERVER_SOCKET VERSION`.
 
-It makes a context as libcuda does, gives the GPU a kernel without an end, and then does what lines of its standard
-input say, answering each with one line. Its ioctl() calls are real ones, on a connection to the fake's server, which
-stands for the device's file; the kernel answers none of them, so whoever does is the fence.
+It makes a context like libcuda does and gives the GPU an endless kernel. Then it carries out each line of its standard
+input and answers with one line. Its ioctl() calls are real ones on a connection to the fake's server, which stands for
+the device's file. The kernel itself answers none of these calls, so every answer comes from the fence.
 
-Standard library only: it is run outside of the tests' environment as well.
+It uses only the standard library, because it also runs outside the tests' environment.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FAKE_SUBMIT = ord("K") << 8 | 2
 
 
 class Driver:
-    """One open file, and a context on it."""
+    """An open driver file with a context on it."""
 
     def __init__(self, path: str, version: str) -> None:
         self.file = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -42,7 +42,7 @@ class Driver:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
     def make(self, parent: int, class_id: int, parameters: bytes = b"") -> int:
-        """An object; its handle."""
+        """Make an object and return its handle."""
         held = ctypes.create_string_buffer(parameters, len(parameters)) if parameters else None
         where = ctypes.addressof(held) if held else 0
         wanted = 0 if class_id == ROOT_CLIENT else next(self.handles)
@@ -77,7 +77,7 @@ class Driver:
         self.make(self.device, SUBDEVICE, bytes(4))
 
     def work(self) -> int:
-        """A group with a kernel without an end."""
+        """Make a group and give it an endless kernel."""
         group = self.make(self.device, GROUP, struct.pack("=IIIIB3x", 0, 0, 0, 1, 0))
         self.make(group, CHANNEL, bytes(368))
         self.control(group, SCHEDULE, b"\x01\x00\x00")
@@ -85,7 +85,7 @@ class Driver:
         return group
 
     def submit(self, group: int) -> None:
-        """As a GPU learns of work, which is by no system call of the driver's."""
+        """Submit work to the GPU. On a real GPU, this needs no system call of the driver."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         packet = struct.pack("=IIIIQ", FAKE_SUBMIT, 24, 0, 0, 0)
         packet += struct.pack("=IIQII", self.client, group, ENDLESS_NS, 0, 0)
@@ -95,14 +95,14 @@ class Driver:
         ours.close()
 
     def allocate(self, size: int) -> int:
-        """Memory of the GPU: NV_MEMORY_ALLOCATION_PARAMS with its size at 64."""
+        """Allocate memory of the GPU: NV_MEMORY_ALLOCATION_PARAMS with its size at offset 64."""
         parameters = bytearray(128)
         struct.pack_into("=Q", parameters, 64, size)
         return self.make(self.device, MEMORY, bytes(parameters))
 
 
 def obey(driver: Driver, words: list[str]) -> object:
-    """One line of what to do."""
+    """Carry out one line of instructions."""
     match words:
         case ["begin"]:
             return driver.begin()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker with its real supervisors, fences and launcher, and native programs on the fake GPU."""
+"""A broker with real supervisors, fences and launcher, and native programs on the fake GPU."""
 
 import os
 import select
@@ -20,14 +20,14 @@ MIB = 1 << 20
 
 
 def make_native() -> None:
-    """Bring broker, supervisor and launcher up to date."""
+    """Build broker, supervisor and launcher from the present sources."""
     make_broker()
     targets = [str(BUILT / name) for name in ("vgpu-child", "vgpu-supervisor", "vgpu-native")]
     subprocess.run(["make", "-s", "-C", str(ROOT / "compute"), f"PYTHON={sys.executable}", *targets], check=True)
 
 
 def make_supervisor(folder: Path, gpu: Gpu, *, driver: bool = True) -> Path:
-    """What the broker starts: with the fake's driver in it and in its fences, or without one."""
+    """Write the supervisor program for the broker. It and its fences have the fake driver unless `driver` is false."""
     script = folder / "supervisor"
     loaded = " ".join(f"{name}={value}" for name, value in gpu.environment.items() if driver)
     lock = folder / "gate.lock"
@@ -37,7 +37,7 @@ def make_supervisor(folder: Path, gpu: Gpu, *, driver: bool = True) -> Path:
 
 
 class NativeBroker(Broker):
-    """One whose tenants are native."""
+    """A broker whose tenants are native."""
 
     turns = "firmware"
     period_ns = 20_000_000
@@ -49,7 +49,7 @@ class NativeBroker(Broker):
         return found
 
     def native(self, name: str) -> dict[str, Any]:
-        """What is shown of a tenant's native programs."""
+        """What the broker shows of a tenant's native programs."""
         found: dict[str, Any] = self.shown(name)["native"]
         return found
 
@@ -57,7 +57,7 @@ class NativeBroker(Broker):
         return int(self.shown(name)["supervisor"]["pid"])
 
     def set_tenants(self, tenants: list[dict[str, Any]]) -> None:
-        """Change the running broker's."""
+        """Change the tenants of the running broker."""
         self.tenants = tenants
         self.control.set(self.settings(), generation=0)
 
@@ -68,7 +68,7 @@ def native_tenant(name: str, **more: Any) -> dict[str, Any]:
 
 @dataclass
 class NativeProgram:
-    """A program in its fence, which does what it is told."""
+    """A program in its fence that follows instructions."""
 
     process: subprocess.Popen[str]
     pid: int = 0
@@ -96,7 +96,7 @@ class NativeProgram:
         self.process.stdin.flush()
 
     def answer(self) -> str:
-        """The next line that it prints; "" at the end."""
+        """The program's next output line; "" at the end."""
         assert self.process.stdout
         line = b""
         while not line.endswith(b"\n"):
@@ -113,13 +113,13 @@ class NativeProgram:
         return self.answer()
 
     def work(self) -> Self:
-        """It makes a context, and gives the GPU a kernel without an end."""
+        """Make the program create a context and give the GPU an endless kernel."""
         assert self.do("begin") == "ok None"
         assert self.do("work").startswith("ok ")
         return self
 
     def wait_for_end(self) -> int:
-        """Its exit status, below 0 for a signal."""
+        """Return the program's exit status, which is negative for a signal."""
         return self.process.wait(LIMIT_S)
 
 
@@ -135,13 +135,13 @@ def launch(broker: Broker, name: str, *command: str) -> subprocess.Popen[str]:
 
 
 def start(broker: Broker, name: str, gpu: Gpu) -> NativeProgram:
-    """A native program of a tenant."""
+    """Start a native program of a tenant."""
     command = (sys.executable, "-S", str(PROGRAM), str(gpu.fake.directory / "socket"), gpu.version)
     return NativeProgram(launch(broker, name, *command)).wait_until_ready()
 
 
 def enclosures(broker: Broker) -> list[Path]:
-    """Cgroups of native programs, as the broker's supervisors have written them down."""
+    """Cgroups of native programs, from the records of the broker's supervisors."""
     return [Path(file.read_text()) for file in (broker.run / "natives").iterdir()]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host for `vgpumgr-oci`: a broker's run directory, the GPU's nodes, a launcher, and bundles of containers."""
+"""A host for `vgpumgr-oci`: a broker's run directory, the GPU's device nodes, a launcher, and bundles of containers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UVM_MAJOR = 510
 BEFORE = ["/.vgpumgr/native", "--contained", "--socket", "/.vgpumgr/tenant.sock", "--"]
 NODES = {"nvidiactl": (195, 255), "nvidia0": (195, 0), "nvidia-uvm": (UVM_MAJOR, 0)}
 
-# It says that it was there, and starts the program, like the real one.
+# Reports its start and then runs the program, like the real launcher.
 LAUNCHER = r"""
 #include <stdio.h>
 #include <string.h>
@@ -57,7 +57,7 @@ sys.exit(main.main(sys.argv[4:], os.environ, root=root))
 
 
 class Host:
-    """Everything that the wrapper looks for, below a folder."""
+    """All files that the wrapper looks for, below one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "root"
@@ -79,7 +79,7 @@ class Host:
         os.mknod(path, 0o020000 | mode, os.makedev(major, minor))
 
     def broker(self, name: str, gpu: int, *tenants: str) -> Path:
-        """The run directory of a broker."""
+        """Make the run directory of a broker."""
         directory = self.root / "run" / name
         directory.mkdir(parents=True)
         (directory / "nvidia").write_text(f"{gpu}\n")
@@ -87,7 +87,7 @@ class Host:
         for tenant in tenants:
             listener = self.sockets.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
             here = Path.cwd()
-            os.chdir(directory)  # the path can be too long for a socket
+            os.chdir(directory)  # the full path can be too long for a socket
             listener.bind(f"{tenant}.sock")
             os.chdir(here)
             (directory / f"{tenant}.sock").chmod(0o600)
@@ -108,7 +108,7 @@ class Host:
         return {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "VGPUMGR_OCI_RUNTIME": runtime, **env}
 
     def call(self, *arguments: str, cwd: Path, runtime: str = "runc", **env: str) -> subprocess.CompletedProcess[str]:
-        """One call of an engine."""
+        """Call the wrapper like an engine does."""
         return subprocess.run(
             self.command(*arguments),
             cwd=cwd,
@@ -121,7 +121,7 @@ class Host:
 
 
 def make_saying_runtime(folder: Path) -> str:
-    """A runtime that says what it was given, and of the state of a container what the file STATE has."""
+    """Make a runtime that prints its arguments. For a container's state, it prints the file STATE."""
     path = folder / "saying-runtime"
     path.write_text(SAYING_RUNTIME)
     path.chmod(0o755)
@@ -129,7 +129,7 @@ def make_saying_runtime(folder: Path) -> str:
 
 
 def configuration(*command: str, **annotations: str) -> dict[str, Any]:
-    """A container as engines write it, whose programs are the host's."""
+    """A container's configuration as engines write it. Its programs are those of the host."""
     usual = ["nosuid", "noexec", "nodev"]
     return {
         "ociVersion": "1.0.2",
@@ -169,7 +169,7 @@ def make_bundle(folder: Path, config: dict[str, Any]) -> Path:
 
 
 def skip_without_containers(folder: Path) -> None:
-    """Skip tests on a machine where no container runs, without us either."""
+    """Skip the test if this machine cannot run any container, even without our software."""
     bundle = make_bundle(folder / "plain", configuration("/bin/true"))
     command = ["runc", "run", f"vgpumgr-{os.getpid()}-plain"]
     plain = subprocess.run(command, cwd=bundle, capture_output=True, text=True, timeout=LIMIT_S)

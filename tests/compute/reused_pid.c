@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Kills a tree of processes while one of them ends and its number becomes a stranger's:
- * in the moment between the reading of the number and the opening of a pidfd, which
- * this program makes as long as it needs (-Wl,--wrap=pidfd_open).
+ * Kills a tree of processes while one of them ends and a stranger gets its process id.  This happens
+ * between the reading of the id and the opening of a pidfd.  This program extends that moment as long
+ * as it needs (-Wl,--wrap=pidfd_open).
  *
- * In a PID namespace of its own.  Prints whether the stranger lives.
+ * Runs in a PID namespace of its own.  Prints whether the stranger lives.
  */
 #include <errno.h>
 #include <linux/sched.h>
@@ -40,7 +40,7 @@ static pid_t start_with_number(pid_t number)
 int __wrap_pidfd_open(pid_t pid, unsigned int flags)
 {
 	if (pid == descendant && !stranger) {
-		/* Its parent ignores SIGCHLD, so nobody reaps it. */
+		/* The parent ignores SIGCHLD, so the kernel releases the id without a wait(). */
 		kill(descendant, SIGKILL);
 		while (!kill(descendant, 0))
 			usleep(100);
@@ -86,7 +86,7 @@ int main(void)
 		return 2;
 	member.pid = start_member();
 	member.pidfd = __real_pidfd_open(member.pid, 0);
-	/* Stopped, the member is there until it has been looked through. */
+	/* The stopped member exists until its descendants have been searched. */
 	vgpu_gate_close(&gate, &members, 1);
 	if (!stranger)
 		return 3;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The child's ends of both rings while another thread writes anything into the window.
+ * The child's ends of both rings while another thread writes random data into the window.
  *
  *	ring_fuzz MESSAGES SEED
  *
- * Sanitizers watch each access.  What the request ring gives out must keep the bounds
- * of vgpu_message although it changes in the window; a ring that is found broken stays
- * so, and is opened anew for the next message.  Printed are how many messages were
- * taken and how many rings were broken.
+ * Sanitizers check each access.  A message from the request ring must keep the bounds of
+ * vgpu_message although it changes in the window.  A ring that is found broken stays broken, and
+ * is opened again for the next message.  The program prints how many messages it took and how many
+ * rings were broken.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 
 static unsigned char *window;
 static _Atomic int ended;
-static _Atomic uint64_t next;	/* where in the ring the next message is */
+static _Atomic uint64_t next;	/* position in the ring of the next message */
 static uint64_t seed;
 
 static uint64_t random_from(uint64_t *state)
@@ -31,7 +31,7 @@ static uint64_t random_from(uint64_t *state)
 	return *state;
 }
 
-/* Mostly what could be right: lengths, operations and indices near to it. */
+/* Returns mostly plausible values: lengths, operations and indices, or values near them. */
 static uint64_t guess(uint64_t *state)
 {
 	static const uint64_t likely[] = {
@@ -59,7 +59,7 @@ static void *write_anything(void *nothing)
 	while (!ended) {
 		uint64_t at = random_from(&state) % (2 * VGPU_RING_BYTES), value = guess(&state);
 
-		/* Mostly the header that is read just now. */
+		/* Mostly overwrite the header that is being read now. */
 		if (value % 4)
 			at = next;
 		at &= ~7ull;
@@ -81,7 +81,7 @@ static void *write_anything(void *nothing)
 	return nothing;
 }
 
-/* A few messages that are right until the other thread changes them. */
+/* Writes a few messages that are correct until the other thread changes them. */
 static void produce(uint64_t from, uint64_t *state)
 {
 	struct vgpu_window *header = (void *)window;
@@ -138,7 +138,7 @@ int main(int argc, char **argv)
 			}
 			memcpy(copy, message, message->bytes);
 			taken++;
-			/* Read at once, most of the time. */
+			/* Most of the time, the client reads the reply at once. */
 			if (taken % 1024)
 				((struct vgpu_window *)window)->reply.head = replies.tail;
 			if (!vgpu_reply_ring_put(&replies, (void *)copy)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Uses every part of OpenCL 1.2, and of 3.0 what is carried, and prints what came of it:
- * the same lines, whatever library does it.  A test compares them.
+ * Uses all of OpenCL 1.2 and the supported parts of 3.0, and prints the results.  The lines are
+ * the same for every library; a test compares them.
  *
  *	api_client [PART...]		without names all but "large" and "failures"
  */
@@ -158,7 +158,7 @@ static void part_buffers(void)
 	run_buffers(sizes, sizeof(sizes) / sizeof(*sizes));
 }
 
-/* More than the window holds. */
+/* Buffers that are larger than the window. */
 static void part_large(void)
 {
 	const size_t sizes[] = { 20 << 20, 100 << 20 };
@@ -166,7 +166,7 @@ static void part_large(void)
 	run_buffers(sizes, sizeof(sizes) / sizeof(*sizes));
 }
 
-/* Reads and writes in pieces on a queue out of order, behind events, and parts of them. */
+/* Reads and writes in pieces on an out-of-order queue that wait for events, and parts of buffers. */
 static void part_order(void)
 {
 	size_t bytes = 24 << 20;
@@ -194,7 +194,7 @@ static void part_order(void)
 		MUST(clReleaseEvent(events[i]));
 	MUST(clReleaseEvent(user));
 
-	/* More than fits anywhere waits for the program itself, on a queue in order. */
+	/* A transfer that fits into no buffer of ours waits for the program itself, on an in-order queue. */
 	bytes = 72 << 20;
 	in = realloc(in, bytes);
 	out = realloc(out, bytes);
@@ -220,7 +220,7 @@ static void part_order(void)
 	free(out);
 }
 
-/* An event that fails takes along what waits for it.  PoCL 3.1 itself aborts now and then when it is to do this. */
+/* A failed event also fails the commands that wait for it.  PoCL 3.1 itself sometimes aborts in this case. */
 static void part_failures(void)
 {
 	size_t bytes = 5 << 20;
@@ -242,7 +242,7 @@ static void part_failures(void)
 	MUST(clReleaseEvent(events[1]));
 	MUST(clFinish(loose));
 
-	/* A write in pieces does nothing at all then. */
+	/* In this case, a write in pieces writes nothing at all. */
 	MADE(user, clCreateUserEvent(context, &made_));
 	MUST(clEnqueueFillBuffer(queue, one, "z", 1, 0, bytes, 0, NULL, NULL));
 	MUST(clEnqueueWriteBuffer(queue, one, CL_FALSE, 0, bytes, in, 1, &user, &events[0]));
@@ -286,7 +286,7 @@ static void part_rects(void)
 	free(out);
 }
 
-/* What the program says that it will not do is refused; contents are copied all the same. */
+/* An access that the program has excluded by its flags is refused.  Copying contents still works. */
 static void part_access(void)
 {
 	const cl_image_format format = { CL_R, CL_FLOAT };
@@ -343,12 +343,12 @@ static void part_parts(void)
 	MUST(clGetMemObjectInfo(part, CL_MEM_FLAGS, sizeof(flags), &flags, NULL));
 	printf("parent %d offset %zu flags %llx\n", parent == whole, offset, (unsigned long long)flags);
 	MUST(clEnqueueWriteBuffer(queue, part, CL_TRUE, 16, 100, in, 0, NULL, NULL));
-	MUST(clReleaseMemObject(whole));	/* the part keeps it */
+	MUST(clReleaseMemObject(whole));	/* the part keeps the parent alive */
 	MUST(clEnqueueReadBuffer(queue, part, CL_TRUE, 0, 2048, out, 0, NULL, NULL));
 	printf("part %08x\n", hash(out, 2048));
 	MUST(clReleaseMemObject(part));
 
-	/* The same of memory that is the host's, mapped, both of it at once. */
+	/* The same with host memory; parent and part are mapped at the same time. */
 	whole = buffer_of(CL_MEM_ALLOC_HOST_PTR, 4 << 20, NULL);
 	region = (cl_buffer_region){ 1 << 20, 1 << 20 };
 	MADE(part, clCreateSubBuffer(whole, 0, CL_BUFFER_CREATE_TYPE_REGION, &region, &made_));
@@ -356,7 +356,7 @@ static void part_parts(void)
 	MADE(map, clEnqueueMapBuffer(queue, part, CL_TRUE, CL_MAP_WRITE, 4096, 8192, 0, NULL, NULL, &made_));
 	MADE(other, clEnqueueMapBuffer(queue, whole, CL_TRUE, CL_MAP_READ, 0, 4096, 0, NULL, NULL, &made_));
 	MUST(clGetMemObjectInfo(part, CL_MEM_MAP_COUNT, sizeof(count), &count, NULL));
-	printf("maps %d first %c\n", count <= 2, other[0]);	/* PoCL counts them for the parent */
+	printf("maps %d first %c\n", count <= 2, other[0]);	/* PoCL counts mappings in the parent */
 	fill(map, 8192, 77);
 	MUST(clEnqueueUnmapMemObject(queue, part, map, 0, NULL, NULL));
 	MUST(clEnqueueUnmapMemObject(queue, whole, other, 0, NULL, NULL));
@@ -723,7 +723,9 @@ static void part_programs(void)
 	MUST(clReleaseProgram(header));
 }
 
-/* Headers of this directory, of another, of one that includes one beside itself, and by their whole name. */
+/*
+ * Includes headers of this directory, of another one, of one that includes its neighbour, and by full name.
+ */
 static void part_includes(void)
 {
 	char text[1024], folder[] = "/tmp/includes-XXXXXX", name[128], options[256];
@@ -787,7 +789,7 @@ static void part_events(void)
 	MUST(clReleaseEvent(user));
 	for (int i = 0; i < 3; i++)
 		MUST(clReleaseEvent(events[i]));
-	/* Without a callback: PoCL 3.1 does not call it for a user event that fails. */
+	/* No callback here: PoCL 3.1 does not call it for a user event that fails. */
 	MADE(user, clCreateUserEvent(context, &made_));
 	MUST(clSetUserEventStatus(user, -7));
 	MUST(clGetEventInfo(user, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, NULL));

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The bulk area's allocator: parts do not overlap, are aligned, and become whole again.  bulk_random SEED COUNT */
+/*
+ * Tests the bulk area's allocator: parts do not overlap, are aligned, and merge again.  bulk_random SEED
+ * COUNT
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

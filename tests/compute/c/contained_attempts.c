@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * contained_attempts PID FOLDER [contained]: what a process achieves that is contained, or is not.
+ * contained_attempts PID FOLDER [contained]: tests what a process can do with and without containment.
  *
  * Tries to write into the memory of PID, to trace it, to mount, to make a device, and to do
- * what it may do in any case.  Prints the names of what succeeded, in a line each.
+ * what is always allowed.  Prints the name of each attempt that succeeded, one a line.
  */
 #include <fcntl.h>
 #include <signal.h>

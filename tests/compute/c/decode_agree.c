@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Messages that encoders lay out are those that decoders take, and each single thing that is wrong is refused. */
+/* Decoders accept the messages that encoders produce, and refuse each of them with any single error. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 		} \
 	} while (0)
 
-/* Decodes a copy that is exactly as long as the message. */
+/* Decodes a copy whose allocation is exactly as long as the message. */
 #define GOOD(name, at) ({ \
 	struct vgpu_cl_##name##_view view_; \
 	uint32_t bytes_ = ((struct vgpu_message *)(at))->bytes; \
@@ -30,7 +30,7 @@
 	good_; \
 })
 
-/* Sets a field to something, expects a refusal, and sets it back. */
+/* Sets a field to a wrong value, expects a refusal, and restores the field. */
 #define WRONG(name, at, field, value) \
 	do { \
 		__typeof__(field) before_ = field; \

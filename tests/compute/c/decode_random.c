@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Gives decoders random messages: decode_random SEED COUNT.  Built with sanitizers, it
- * finds what they read outside of a message.  Prints how many were well-formed.
+ * Gives decoders random messages: decode_random SEED COUNT.  With sanitizers, it finds reads
+ * outside a message.  Prints how many messages were well-formed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static uint64_t number(void)
 	return state;
 }
 
-/* Numbers of the kinds that matter: small, at a limit, a whole message, anything. */
+/* Returns interesting numbers: small ones, numbers at a limit, the size of a whole message, or any number. */
 static uint64_t word(void)
 {
 	static const uint64_t edges[] = {
@@ -49,7 +49,7 @@ int main(int argc, char **argv)
 	count = strtoul(argv[2], NULL, 10);
 	for (unsigned long i = 0; i < count; i++) {
 		uint32_t bytes = (uint32_t)(16 + 8 * (number() % (number() % 8 ? 32 : 400)));
-		/* Exactly as long as the message, so that a byte more is noticed. */
+		/* The copy is exactly as long as the message, so the sanitizer notices a read beyond it. */
 		uint64_t *copy = malloc(bytes);
 		struct vgpu_message *message = (struct vgpu_message *)copy;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A client of the guest library's transport, with the calls of /dev/vgpuN-compute in this
- * process: VGPUMGR_DEVICE is a file that a test maps as the child's side, and FILE.control
- * beside it has what the kernel of a guest knows:
+ * A client of the guest library's transport.  This process itself plays the calls of /dev/vgpuN-compute.
+ * VGPUMGR_DEVICE is a file that a test maps as the child's side.  FILE.control beside it has the state of
+ * the guest's kernel:
  *
  *	word 0	enum: 0 open, 1 lost, 2 reset, 3 the host starts no child
  *	word 1	rings of the child; a futex
@@ -50,7 +50,7 @@ static void map_control(void)
 		exit(3);
 }
 
-/* Time passes at once where nothing else happens. */
+/* Skips waits: the clock jumps ahead by the time of waits during which nothing can happen. */
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
 	long error = syscall(SYS_clock_gettime, clock, now);
@@ -61,7 +61,7 @@ int clock_gettime(clockid_t clock, struct timespec *now)
 	return (int)error;
 }
 
-/* Returns only when something has changed, so that a test knows where the process is. */
+/* Returns only after a change, so a test knows where the process is. */
 static int wait_for_word(int fd, const struct vgpu_guest_window_wait *wait)
 {
 	uint32_t seen = atomic_load(&control->to_guest), word;
@@ -78,7 +78,7 @@ static int wait_for_word(int fd, const struct vgpu_guest_window_wait *wait)
 			atomic_fetch_add(&skipped_ns, wait->timeout_ns);
 			return ETIMEDOUT;
 		}
-		/* A test takes the memory away. */
+		/* pread() instead of a mapped access, because a test removes the memory. */
 		if (pread(fd, &word, sizeof(word), wait->offset) == sizeof(word) && word != wait->value)
 			return 0;
 		if (atomic_load(&control->to_guest) != seen)
@@ -109,7 +109,7 @@ static int call(int fd, unsigned long request, void *argument)
 		return wait_for_word(fd, argument);
 	case VGPU_GUEST_WINDOW_RING:
 		wake(&control->to_child);
-		wake(&control->to_guest);	/* waiters here look as well */
+		wake(&control->to_guest);	/* waiters in this process check again too */
 		return 0;
 	default:
 		return ENOTTY;

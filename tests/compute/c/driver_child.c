@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A child on the fake of NVIDIA's driver (tests/gpu/fakerm): makes a context as libcuda does,
- * gives the GPU a kernel without an end, and then makes what calls its client wants, by an
- * instruction of its own.  A file of the driver is a connection to the fake's server, whose
- * socket is --library.  The kernel answers no ioctl() on it; whoever does is not the kernel.
+ * A child on the fake of NVIDIA's driver (tests/gpu/fakerm).  It makes a context like libcuda does
+ * and gives the GPU an endless kernel.  Then it makes the calls that its client asks for, with a
+ * system call instruction of its own.  A file of the driver is a connection to the fake's server; the
+ * path of the server's socket is --library.  The kernel itself answers no ioctl() on such a connection,
+ * so every answer comes from somebody else.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -25,26 +26,26 @@
 #define BYTES	10240u
 #define ENDLESS_NS	1000000000000ull
 #define GROUPS	2u
-/* Descriptors that the client knows. */
+/* Descriptors whose numbers the client knows. */
 enum { DRIVER = 100, OTHER };
 
 enum driver_op {
-	DRIVER_CALL = 1,	/* answered with the result and the bytes as they are then */
-	DRIVER_RACE,	/* the same many times, while a thread changes the command */
-	DRIVER_HANDLES,	/* answered with those of the context */
-	DRIVER_CLOSE,	/* @file */
-	DRIVER_FOREIGN,	/* the same by a system call of another architecture: enum foreign */
-	DRIVER_HOG,	/* wants a lease from now on, and gives none back; answered */
+	DRIVER_CALL = 1,	/* answered with the result and the bytes after the call */
+	DRIVER_RACE,	/* like CALL, many times, while a thread changes the command */
+	DRIVER_HANDLES,	/* answered with the handles of the context */
+	DRIVER_CLOSE,	/* closes @file */
+	DRIVER_FOREIGN,	/* like CALL, by a system call of another architecture: enum foreign */
+	DRIVER_HOG,	/* from now on, wants a lease and never gives one back; answered */
 };
 
 enum foreign { FOREIGN_I386, FOREIGN_X32 };
 
 /**
  * struct driver_request - a call
- * @request: of ioctl(); @file is its descriptor
- * @pointers: offsets in @bytes of pointers to @bytes; each holds an offset; 0 ends them
- * @other: of FOREIGN: which architecture; of CALL: the argument is nowhere
- * @command_at: where the thread of RACE writes @other and what was there
+ * @request: the request number of ioctl(); @file is its descriptor
+ * @pointers: offsets in @bytes of pointers into @bytes; each pointer holds an offset; 0 ends the list
+ * @other: for FOREIGN: the architecture; for CALL: nonzero makes the argument an invalid address
+ * @command_at: the offset where the thread of RACE alternates between @other and the original command
  */
 struct driver_request {
 	struct vgpu_message header;
@@ -57,7 +58,7 @@ struct driver_request {
 	unsigned char bytes[BYTES];
 };
 
-/* @counts: of RACE: calls by the status of the driver: OK, and any other */
+/* @counts: for RACE: calls with the driver's status OK, and with any other status */
 struct driver_reply {
 	struct vgpu_message header;
 	int64_t result;
@@ -85,7 +86,7 @@ static int make_ioctl(int file, unsigned long request, void *argument)
 	return (int)result;
 }
 
-/* For each of them the kernel takes 32 bits of an address; the driver is not reached with it. */
+/* The kernel truncates the address to 32 bits in both cases, so such a call cannot reach the driver. */
 static int make_foreign_ioctl(enum foreign architecture, int file, unsigned long request, void *argument)
 {
 	long result = -ENOSYS;
@@ -129,7 +130,7 @@ static uint32_t make(struct vgpu_backend *backend, uint32_t parent, uint32_t cla
 	return alloc.object;
 }
 
-/* As a GPU learns of work, which is by no system call. */
+/* Submits work to the GPU.  On a real GPU, this needs no system call. */
 static bool submit(struct vgpu_backend *backend)
 {
 	struct {
@@ -237,7 +238,7 @@ static void answer(struct vgpu_backend *backend, uint64_t call, struct driver_re
 	backend->services.reply(backend->services.child, &reply->header);
 }
 
-/* Offsets become addresses within @bytes. */
+/* Replaces offsets by addresses within @bytes. */
 static void relocate(struct driver_request *request)
 {
 	for (unsigned int i = 0; i < 4 && request->pointers[i]; i++) {

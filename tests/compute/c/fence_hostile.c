@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fence_hostile WHAT [SOCKET]: a native program that tries to get past its fence in one way, and prints what came
- * of it.  Static, so that it needs no loader.  SOCKET is the fake driver's.
+ * fence_hostile WHAT [SOCKET]: a native program that attacks its fence in one way and prints the result.  It is
+ * static, so it needs no loader.  SOCKET is the fake driver's.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +42,7 @@ static int open_driver(const char *path)
 	return file;
 }
 
-/* CHECK_VERSION, which the kernel knows nothing of on a socket. */
+/* Makes a CHECK_VERSION call.  The kernel does not support this call on a socket. */
 static int ask_version(int file)
 {
 	struct {
@@ -60,7 +60,7 @@ static void *ask_unshared(void *file)
 	return (void *)(intptr_t)ask_version((int)(intptr_t)file);
 }
 
-/* A thread whose descriptors are not its leader's. */
+/* Makes the call in a thread that does not share its descriptors with the thread group leader. */
 static int ask_beside(int file)
 {
 	pthread_t thread;
@@ -86,7 +86,7 @@ static int ask_x32(void)
 	return result_of((int)syscall(0x40000000 | 514, 1, 0x5413, 0));
 }
 
-/* Another process's call becomes one of the driver's when the kernel has it already. */
+/* Changes another process's call into one of the driver's after the kernel has accepted it. */
 static int ask_traced(int file)
 {
 	pid_t child = fork();
@@ -149,7 +149,7 @@ static void print_privileges(void)
 			fputs(line, stdout);
 }
 
-/* What nobody needs to ask a fence of, and what nobody may have; each would have an answer of the kernel's. */
+/* Calls that need no question to the fence, and calls that nobody may make.  The kernel would answer each. */
 static void print_others(int file)
 {
 	int plain = open("/", O_RDONLY), device = open("/dev/urandom", O_RDONLY), terminal = posix_openpt(O_RDWR | O_NOCTTY), bytes = 0;
@@ -158,15 +158,15 @@ static void print_others(int file)
 	printf("FIONREAD %d\n", result_of(ioctl(file, FIONREAD, &bytes)));
 	printf("TCGETS %d\n", result_of(ioctl(terminal, 0x5401, structure)));
 	printf("TCGETS2 %d\n", result_of(ioctl(terminal, _IOC(_IOC_READ, 'T', 0x2a, 44), structure)));
-	/* Whole small numbers are those of nvidia-uvm. */
+	/* Request numbers that are small plain integers belong to nvidia-uvm. */
 	printf("FIGETBSZ %d\n", result_of(ioctl(plain, 2, &bytes)));
 	printf("refused %d\n", result_of(ioctl(file, REFUSED_CALL, structure)));
-	/* For which the kernel would have EINVAL. */
+	/* The kernel would return EINVAL for this call. */
 	printf("version of another device %d\n", ask_version(device));
 	printf("hello %d\n", result_of(ioctl(file, _IO(0xfe, 0x56), 0)));
 }
 
-/* Nanoseconds that a call takes. */
+/* Returns the nanoseconds that one call takes. */
 static long measure(int file, unsigned long request, int times)
 {
 	struct timespec begin, end;

@@ -2,8 +2,8 @@
 /*
  * fence_keeper CONTROL LIMIT PROGRAM ARGUMENT...: plays the supervisor of one native program.
  *
- * The program has this process's standard files.  CONTROL is a socket on which this is told what to do, a line at a
- * time, and on which each is answered with one line: "close", "open", "show" and "limit BYTES".
+ * The program inherits this process's standard files.  CONTROL is a socket on which a test sends commands, one a line:
+ * "close", "open", "show" and "limit BYTES".  Each command is answered with one line.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A program for tests of the client's library: icd_client SCENARIO.  It uses the standard
- * loader and the first platform.  Prints what it saw; a wrong result ends it with status 1
- * and the line's number.
+ * A program for tests of the client's library: icd_client SCENARIO.  It uses the standard loader and
+ * the first platform, and prints what it saw.  A wrong result ends it with status 1 and prints the
+ * line's number.
  */
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
@@ -88,10 +88,10 @@ static void scenario_launch(void)
 	EXPECT(clReleaseEvent(events[0]) == CL_SUCCESS);
 	EXPECT(clReleaseEvent(events[1]) == CL_SUCCESS);
 	EXPECT(clFinish(queue) == CL_SUCCESS);
-	EXPECT(clFinish(queue) == CL_SUCCESS);	/* nothing to wait for: not sent */
+	EXPECT(clFinish(queue) == CL_SUCCESS);	/* no pending work, so nothing is sent */
 }
 
-/* The memory of the player's accelerator is the machine's, so that what is in the window needs no messages. */
+/* The player's accelerator uses the machine's memory, so data in the window needs no messages. */
 static void scenario_idle(void)
 {
 	const cl_queue_properties properties[] = { CL_QUEUE_PROPERTIES, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, 0 };
@@ -114,7 +114,7 @@ static void scenario_idle(void)
 	EXPECT(!memcmp(in, out, sizeof(in)));
 	EXPECT(clReleaseEvent(event) == CL_SUCCESS);
 	EXPECT(clFinish(queue) == CL_SUCCESS);
-	/* What the queue has under way is waited for; more than that is not. */
+	/* A transfer waits for the pending commands of its own queue and for nothing else. */
 	EXPECT(launch(0, NULL, NULL) == CL_SUCCESS);
 	EXPECT(clEnqueueReadBuffer(queue, memory, CL_TRUE, 0, sizeof(out), out, 0, NULL, NULL) == CL_SUCCESS);
 	EXPECT(clEnqueueMarker(loose, &event) == CL_SUCCESS);
@@ -122,7 +122,7 @@ static void scenario_idle(void)
 	EXPECT(clReleaseEvent(event) == CL_SUCCESS);
 }
 
-/* The library finished the queue for a transfer, and learned that the launch had failed. */
+/* For a transfer, the library finished the queue and learned that the launch had failed. */
 static void scenario_unreported(void)
 {
 	static char data[64 << 10];
@@ -138,7 +138,7 @@ static void scenario_unreported(void)
 	EXPECT(clFinish(queue) == CL_SUCCESS);
 }
 
-/* No platform: the loader finds none, and says so. */
+/* Without a platform, the loader finds none and reports that. */
 static void scenario_none(void)
 {
 	cl_uint count = 0;
@@ -154,7 +154,7 @@ static void *wait_for(void *event)
 	return (void *)(intptr_t)status;
 }
 
-/* The other side goes away at some time: each call fails, each wait ends. */
+/* The other side disappears at some point.  Then each call fails and each wait ends. */
 static void scenario_lost(void)
 {
 	cl_event never, event;
@@ -187,7 +187,7 @@ static void scenario_lost(void)
 	EXPECT(clReleaseContext(context) == CL_SUCCESS);
 }
 
-/* A copy of the process gets errors and does not hang; the process itself goes on. */
+/* After fork(), calls of the new process fail and do not hang.  The original process continues to work. */
 static void scenario_fork(void)
 {
 	cl_event pending;
@@ -233,7 +233,7 @@ static void CL_CALLBACK ignore(cl_event event, cl_int status, void *user)
 	(void)user;
 }
 
-/* Takes the locks of lists and of objects all the time, without a wait. */
+/* Constantly takes the locks of lists and of objects. */
 static void *make_and_release(void *argument)
 {
 	while (!forked_enough) {
@@ -266,7 +266,7 @@ static void *make_and_wait(void *argument)
 	return argument;
 }
 
-/* In whatever other threads are when the process forks, its copy's calls return. */
+/* Whatever other threads do at the fork(), calls of the new process return. */
 static void scenario_forks(void)
 {
 	pthread_t threads[4];
@@ -342,7 +342,7 @@ static void scenario_callbacks(void)
 	EXPECT(clSetUserEventStatus(user, 5) == CL_INVALID_VALUE);
 	EXPECT(clSetUserEventStatus(user, CL_COMPLETE) == CL_SUCCESS);
 	EXPECT(clSetUserEventStatus(user, CL_COMPLETE) == CL_INVALID_OPERATION);
-	/* Nothing but the callbacks' thread waits for the library now. */
+	/* At this point, only the callbacks' thread waits for the library. */
 	pthread_mutex_lock(&lock);
 	while (!on_user || !on_event)
 		pthread_cond_wait(&changed, &lock);
@@ -367,7 +367,7 @@ static void scenario_callbacks(void)
 	clReleaseEvent(event);
 }
 
-/* One thread waits for what does not come yet; the others' calls are answered all the same. */
+/* While one thread waits for an answer that is still missing, calls of other threads are answered. */
 static void scenario_followers(void)
 {
 	cl_image_format formats[4];
@@ -382,7 +382,7 @@ static void scenario_followers(void)
 		EXPECT(pthread_create(&waiting[i], NULL, wait_for, event) == 0);
 	for (int i = 0; i < 200; i++)
 		EXPECT(clGetSupportedImageFormats(context, 0, CL_MEM_OBJECT_IMAGE2D, 4, formats, &count) ==
-		       CL_OUT_OF_RESOURCES);	/* the player's answer has no formats in it */
+		       CL_OUT_OF_RESOURCES);	/* the player's answer contains no formats */
 	EXPECT(clFlush(queue) == CL_SUCCESS);
 	for (int i = 0; i < 3; i++) {
 		EXPECT(pthread_join(waiting[i], &status) == 0);
@@ -427,7 +427,7 @@ static void scenario_threads(void)
 	EXPECT(clFinish(queue) == CL_SUCCESS);
 }
 
-/* More than both rings hold, without ever waiting in between. */
+/* Sends more messages than both rings hold, without waiting in between. */
 static void scenario_flood(void)
 {
 	cl_event events[64];
@@ -442,7 +442,7 @@ static void scenario_flood(void)
 	EXPECT(clFinish(queue) == CL_SUCCESS);
 }
 
-/* The other side's index makes no sense: found when room is looked for. */
+/* The other side writes an invalid index.  The library notices this when it looks for room. */
 static void scenario_full(void)
 {
 	cl_int status = CL_SUCCESS;
@@ -454,7 +454,7 @@ static void scenario_full(void)
 	EXPECT(clFinish(queue) == CL_DEVICE_NOT_AVAILABLE);
 }
 
-/* A reply that cannot be understood fails what it is for, and nothing else. */
+/* A malformed reply fails only the call that it answers. */
 static void scenario_broken(void)
 {
 	cl_int status = CL_SUCCESS;
@@ -491,7 +491,7 @@ static void scenario_masks(void)
 	EXPECT(clCreateSubDevices(device, NULL, 0, NULL, NULL) == CL_DEVICE_PARTITION_FAILED);
 }
 
-/* Checked by hand against the specification: each is the first wrong thing of its call. */
+/* Checked by hand against the specification: the error of each call is that of its first wrong argument. */
 static void scenario_misuse(void)
 {
 	const size_t global[3] = { 64, 1, 1 }, local[3] = { 48, 1, 1 }, large[3] = { 8192, 1, 1 }, none[3] = { 0 };
@@ -530,7 +530,7 @@ static void scenario_misuse(void)
 	EXPECT(clSetKernelArg(kernel, 2, 4, data) == CL_INVALID_ARG_INDEX);
 	EXPECT(clSetKernelArg(kernel, 1, 4, data) == CL_INVALID_ARG_SIZE);
 	EXPECT(clSetKernelArg(kernel, 0, 4, data) == CL_INVALID_ARG_SIZE);
-	EXPECT(clSetKernelArg(kernel, 0, sizeof(cl_mem), &data) == CL_SUCCESS);	/* NULL is a buffer, too */
+	EXPECT(clSetKernelArg(kernel, 0, sizeof(cl_mem), &data) == CL_SUCCESS);	/* NULL is valid */
 	memset(data, 0x55, sizeof(data));
 	EXPECT(clSetKernelArg(kernel, 0, sizeof(cl_mem), &data) == CL_INVALID_MEM_OBJECT);
 	EXPECT(clSetKernelArg(kernel, 0, sizeof(cl_mem), &queue) == CL_INVALID_MEM_OBJECT);
@@ -591,7 +591,7 @@ static void CL_CALLBACK ignore_news(const char *text, const void *data, size_t b
 	EXPECT(!strncmp(text, "xxxx", 4));
 }
 
-/* The other side answers nonsense: any result is right that is no crash and no hang. */
+/* The other side answers nonsense.  Any result is correct except a crash or a hang. */
 static void scenario_chaos(void)
 {
 	static char data[200000];
@@ -684,7 +684,7 @@ static int by_value(const void *one, const void *other)
 	return (a > b) - (a < b);
 }
 
-/* What calls cost here; the other side does next to nothing. */
+/* Measures the library's cost of calls.  The other side does almost nothing. */
 static void scenario_cost(void)
 {
 	double launches[15], arguments[15], trips[15], begun;

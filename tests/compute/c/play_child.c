@@ -4,23 +4,22 @@
  *
  *	play_child SOCKET MODE
  *
- * It listens on SOCKET and prints "ready".  It answers HELLO with one device, each
- * request that wants an answer with success, and completes each command that wants to
- * be told.  Of a LAUNCH it prints what it carries if MODE is "print".
+ * It listens on SOCKET and prints "ready".  It answers HELLO with one device, and each request that
+ * wants an answer with success.  It reports the completion of each command that asks for this.
  *
- *	work		as said
- *	print		and one line for each message
+ *	work		does only the above
+ *	print		also prints one line for each message, with the contents of a LAUNCH
  *	refuse		refuses the client
- *	lose N		is lost when it has handled N messages: LOST, as a reaper sets it
- *	vanish N	closes the connection then, and touches nothing else
- *	tell N		is lost then, and says why, as the broker does
- *	silent N	stops handling messages then, and does not end
+ *	lose N		is lost after N messages: sets LOST, like a process that reaps a child does
+ *	vanish N	closes the connection after N messages and changes nothing else
+ *	tell N		is lost after N messages and gives the reason, like the broker does
+ *	silent N	stops handling messages after N messages, and does not end
  *	garbage N	answers message N with a reply of nonsense
- *	tail N		then sets the reply ring's tail to nonsense
- *	head N		then sets the request ring's head to nonsense
- *	chaos SEED	changes words of its replies at random, and sends some that nobody waits for
- *	fail		says once that a command has failed when it is asked to finish
- *	hold		completes no command until a FLUSH comes
+ *	tail N		sets the reply ring's tail to nonsense after N messages
+ *	head N		sets the request ring's head to nonsense after N messages
+ *	chaos SEED	changes words of its replies at random, and sends replies that nobody waits for
+ *	fail		when asked to finish, reports once that a command has failed
+ *	hold		completes no command before a FLUSH comes
  */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
@@ -75,7 +74,10 @@ static uint64_t number(void)
 
 static void put(const struct vgpu_message *message);
 
-/* Changes a few words behind the lengths; now and then the kind of the message, or the call that it answers. */
+/*
+ * Sometimes changes words behind the lengths, the kind of the message, its length, or the call that it
+ * answers.
+ */
 static void put_changed(const struct vgpu_message *message)
 {
 	static uint64_t space[VGPU_MESSAGE_BYTES / 8];
@@ -110,12 +112,12 @@ static void put_changed(const struct vgpu_message *message)
 static void reply(const struct vgpu_message *message)
 {
 	if (strcmp(mode, "chaos") || atomic_load(&window->request.head) < 4096)
-		put(message);	/* the client shall get through its start */
+		put(message);	/* the client must be able to start */
 	else
 		put_changed(message);
 }
 
-/* Puts a whole message into the reply ring; tests do not fill it. */
+/* Puts a whole message into the reply ring.  Tests never fill the ring. */
 static void put(const struct vgpu_message *message)
 {
 	struct vgpu_ring *ring = &window->reply;
@@ -187,7 +189,7 @@ static void answer_hello(uint64_t call)
 	reply(&parts.message->header);
 }
 
-/* Kernels have two arguments: a buffer, and a value of 16 bytes. */
+/* Each kernel has two arguments: a buffer, and a value of 16 bytes. */
 static void answer_kernel(uint64_t call)
 {
 	static uint64_t space[1024];
@@ -320,7 +322,7 @@ static void misbehave(const struct vgpu_message *message)
 	} else if (!strcmp(mode, "head")) {
 		atomic_fetch_add(&window->request.head, 1ull << 40);
 	}
-	/* Whatever was done, nothing is handled any more; the test ends this process. */
+	/* In all these modes, the player handles no more messages.  The test ends this process. */
 	for (;;)
 		pause();
 }

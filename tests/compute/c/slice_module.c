@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Preloaded into vgpu-executor: whatever file it has opened is the module's, and binds. */
+/* Preloaded into vgpu-executor: every file that it opens is the module's, and binding succeeds. */
 #include <errno.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Plays module and supervisor to vgpu-executor's windows.c.  A line of standard input is
- * what one of them tells, what the other one is told is printed:
+ * Plays module and supervisor to vgpu-executor's windows.c.  A line of standard input is a
+ * message of one of them; the messages to the other one are printed:
  *
  *	opened N | closed N | started SEQUENCE | failed SEQUENCE | exited CHILD | died
  *	| kill | at NS | used N | missing N | deaf | held N | retry
  *
- * `used` leaves something in the next window of that number, `missing` makes the module
- * say that it is not open, `deaf` makes the supervisor take nothing more, `held` makes some
- * process have the memory of windows the next N times that the module is told of one.
+ * `used` leaves data in the next window N.  `missing` makes the module report that window N is
+ * not open.  `deaf` makes the supervisor receive no more messages.  `held` makes a process hold the
+ * memory of windows the next N times that the module is told of one.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -3,8 +3,9 @@
 
     python adding.py [endless]
 
-Prints a line when the first result is there and right, and at the end how many were computed. With `endless` it then
-starts a kernel that does not end. Exits with 3, and OpenCL's error as its last line, if a call fails.
+Prints a line when the first result is there and correct. At the end it prints how many results were computed. With
+`endless` it then starts a kernel that never ends. If a call fails, the last line is OpenCL's error and the exit status
+is 3.
 """
 
 import select

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hostile program: its kernel makes system calls with inline assembly, as code on a processor can.
+"""A hostile program: its kernel makes system calls with inline assembly, which is possible on a CPU device.
 
     python escaping.py
 
-Prints a JSON object: what the kernel was answered for each call. Where the OpenCL device is the processor, that is the
-host's kernel speaking to the process that runs OpenCL kernels.
+Prints a JSON object with the result of each call. If the OpenCL device is the CPU, the results come from the host's
+kernel, which answers the process that runs OpenCL kernels.
 """
 
 import json
@@ -34,7 +34,7 @@ __kernel void escape(__global const long *calls, __global uchar *text, __global 
 TEXT = b"/etc/passwd\0/usr/bin/ld\0/tmp/kernel\0"
 PASSWD, LD, SCRATCH = 0, TEXT.index(b"/usr"), TEXT.index(b"/tmp")
 FIRST, SECOND = 1, 2
-# Number, three arguments, the fourth, and which of the first two are offsets in TEXT.
+# The system call's number, its four arguments, and which of the first two are offsets in TEXT.
 CALLS = {
     "getpid": (39, 0, 0, 0, 0, 0),
     "fork": (57, 0, 0, 0, 0, 0),

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small network trained and used with tinygrad: a user's program, which runs by itself.
+"""A user's program: trains and uses a small network with tinygrad. It runs by itself.
 
     DEV=CL python network.py train STEPS
     DEV=CL python network.py infer REQUESTS
 
-Prints one JSON object: losses or outputs as exact hexadecimal floats, and how long each step took in ms.
+Prints one JSON object: losses or outputs as exact hexadecimal floats, and the duration of each step in ms.
 """
 
 import json
@@ -21,7 +21,7 @@ INPUTS, HIDDEN, OUTPUTS, BATCH = 64, 128, 10, 32
 
 
 class Network:
-    """Two layers; the weights follow from the seed."""
+    """Two layers. The weights depend on the seed alone."""
 
     def __init__(self, seed: int) -> None:
         numbers = np.random.default_rng(seed)
@@ -33,7 +33,7 @@ class Network:
 
 
 def train(steps: int) -> tuple[list[str], list[float]]:
-    """Losses and durations of each step."""
+    """Return the loss and the duration of each step."""
     network, numbers = Network(1), np.random.default_rng(2)
     optimizer = SGD([network.first, network.second], lr=0.05)
 
@@ -56,7 +56,7 @@ def train(steps: int) -> tuple[list[str], list[float]]:
 
 
 def infer(requests: int) -> tuple[list[str], list[float]]:
-    """The sum of each request's outputs, and how long it took."""
+    """Return the sum of each request's outputs, and the duration of each request."""
     network, numbers = Network(1), np.random.default_rng(3)
 
     @TinyJit

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pyopencl's own tests: what each comes to, by its name.
+"""pyopencl's own tests, and the outcome of each by name.
 
-The tests are in pyopencl's source distribution only; pip fetches the version that is installed here, once.
+The tests are only in pyopencl's source distribution. pip fetches the installed version of it once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ KEPT = Path(__file__).resolve().parents[3] / "build" / "compute" / "pyopencl"
 
 
 def sources() -> Path:
-    """The directory of the tests; CalledProcessError if pip cannot fetch them."""
+    """Return the directory of the tests. Raises CalledProcessError if pip cannot fetch them."""
     name = f"pyopencl-{version('pyopencl')}"
     unpacked = KEPT / name / "test"
     if not unpacked.exists():
         KEPT.mkdir(parents=True, exist_ok=True)
         wanted = ("--no-deps", "--no-binary", "pyopencl", f"pyopencl=={version('pyopencl')}")
         subprocess.run((sys.executable, "-m", "pip", "download", "--quiet", *wanted, "--dest", KEPT), check=True)
-        # tarfile's filter against names that lead elsewhere is newer than Python 3.11.2.
+        # Python 3.11.2 lacks tarfile's filter against names that lead outside.
         subprocess.run(("tar", "--extract", "--gzip", "--file", f"{name}.tar.gz"), cwd=KEPT, check=True)
     return unpacked
 
@@ -32,7 +32,7 @@ def sources() -> Path:
 def outcomes(prefix: Sequence[str] | None, report: Path, file: str, chosen: str | None = None) -> dict[str, str]:
     """Run a file of the suite behind `prefix` and return each test's outcome: passed, failed or skipped.
 
-    `chosen` is an expression for pytest's -k. `report` is written. A run that crashes reports nothing.
+    `chosen` is an expression for pytest's -k. The run writes its results to `report`; a run that crashes writes none.
     """
     directory = sources()
     command = [*(prefix or ()), sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
@@ -45,7 +45,7 @@ def outcomes(prefix: Sequence[str] | None, report: Path, file: str, chosen: str 
 
 
 def read(report: Path) -> dict[str, str]:
-    """Each test's outcome, from a JUnit report."""
+    """Return each test's outcome from a JUnit report."""
     found = {}
     for case in ET.parse(report).iter("testcase"):
         kinds = {child.tag for child in case}

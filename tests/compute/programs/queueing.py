@@ -31,7 +31,9 @@ QUEUED_MOST = 4000
 
 
 def turns_for(milliseconds: float, queue: cl.CommandQueue, kernel: cl.Kernel, numbers: cl.Buffer) -> int:
-    """How often to turn for a kernel to take so long: the least time of a few tries, as others compute too."""
+    """Return the loop count for a kernel of this duration. It uses the shortest of a few tries, because others compute
+    too.
+    """
     turns = 1000
     took = []
     for _ in range(5):
@@ -57,7 +59,7 @@ def main(milliseconds: float) -> None:
             if not count:
                 print("computing", flush=True)
             queue.flush()
-            # Half of them at once, so that the queue never runs dry while this process waits to run.
+            # Wait for half of the kernels at once, so the queue never runs empty while this process waits to run.
             events[most // 2].wait()
             count += most // 2 + 1
             for _ in range(most // 2 + 1):
