@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The description of OpenCL: complete, consistent, and what is generated of it refuses what is malformed."""
+"""The description of OpenCL is complete and consistent, and the generated code refuses malformed messages."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arbiter in virtual time: who gets how much of the accelerator, against the fluid reference.
+"""The arbiter in virtual time: each tenant's share of the accelerator, compared with the fluid reference.
 
-The bound is the scheduler's: nobody is further from what it is entitled to than the longest
-timeslice and one chunk, where the chunk is what a lease can overrun by until the gate is closed.
+The bound is the scheduler's: no tenant is further from its entitlement than the longest timeslice and one chunk. The
+chunk is how long a lease can overrun until the gate is closed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LATENCY = {"band": 1, "reserve_ns": 2 * MS, "reserve_period_ns": 20 * MS}
 
 
 def check_shares(rig: Rig, tenants: Mapping[Tenant, Backlogged]) -> None:
-    """Everybody has had work all the time, and timeslices of 5 ms."""
+    """Check the shares of tenants that always had work, with timeslices of 5 ms."""
     charged = {tenant: tenant.charged_ns for tenant in tenants}
     due = entitled(tenants, rig.now)
     bound = 5 * MS + rig.max_chunk_ns
@@ -51,7 +51,7 @@ def test_kernels_longer_than_a_lease_are_cut_by_the_gate_and_shares_hold() -> No
     check_shares(rig, tenants)
     assert long.stats.gates >= 100
     assert short.stats.gates == 0
-    # The kernel goes on where it was stopped: nothing is computed twice.
+    # The kernel continues where it was stopped, so nothing is computed twice.
     assert long.done_ns >= long.charged_ns * 98 // 100
     assert rig.overlaps == []
 
@@ -63,7 +63,7 @@ def test_a_lone_tenant_keeps_its_lease_without_a_timer() -> None:
     rig.run_until(1 * SECOND)
     assert (alone.stats.leases, alone.requests, rig.timers) == (1, 1, 0)
     assert (alone.page.lease & 3, alone.page.expires_ns) == (LENT, NEVER)
-    # What it does not use it does not pay for.
+    # The tenant does not pay for time that it does not use.
     assert alone.charged_ns == pytest.approx(child.done_ns, abs=1)
     assert alone.stats.lent_ns > 990 * MS
 
@@ -92,7 +92,7 @@ def test_a_rival_waits_for_the_rest_of_a_timeslice() -> None:
 
 
 def test_a_program_that_waits_for_its_host_yields_to_a_rival_and_both_run_at_speed() -> None:
-    """Kernels of 100 us with gaps of 300 us: alone a quarter of the accelerator; together half of it."""
+    """Kernels of 100 us with gaps of 300 us use a quarter of the accelerator alone, and half of it together."""
     rig = Rig(delays=Delays(wake_ns=5 * US, message_ns=3 * US))
     alone = rig.child(rig.tenant("alone"), eager(100 * US, 300 * US))
     rig.run_until(1 * SECOND)
@@ -139,7 +139,9 @@ def test_a_cap_holds_beside_an_idle_neighbour() -> None:
 
 
 def test_a_capped_tenant_does_not_pay_for_spans_in_which_it_was_dry() -> None:
-    """A tenth of the accelerator under a cap of three tenths: never throttled, and a lease for each kernel."""
+    """A tenant that uses a tenth of the accelerator under a cap of three tenths is never throttled. It needs a lease
+    for each kernel.
+    """
     rig = Rig()
     capped = rig.tenant("capped", cap_ns=30 * MS, cap_period_ns=100 * MS, burst_ns=10 * MS)
     child = rig.child(capped, eager(1 * MS, 9 * MS))
@@ -162,7 +164,7 @@ def test_what_a_cap_leaves_goes_to_the_others_by_weight() -> None:
     rig.run_until(3 * SECOND)
     due = entitled(tenants, rig.now)
     for tenant in tenants:
-        # A burst of the cap may be used up at the start.
+        # The tenant may use a burst of its cap at the start.
         assert abs(tenant.charged_ns - due[tenant]) <= 50 * MS + 10 * MS
 
 
@@ -178,7 +180,7 @@ def test_more_processes_buy_no_more_share() -> None:
         rig.child(two, backlog(500 * US))
     rig.run_until(1 * SECOND)
     check_shares(rig, tenants)
-    # Both of them compute in its leases.
+    # Both children compute in the leases of their tenant.
     assert min(child.done_ns for child in two.children) >= 480 * MS
     assert rig.overlaps == []
 
@@ -222,7 +224,7 @@ def test_without_budget_a_latency_tenant_has_its_share_and_no_more() -> None:
     assert abs(quick.charged_ns - rig.now // 4) <= bound
 
 
-# ---- those who do not yield
+# ---- children that do not yield
 
 
 def test_a_child_that_never_yields_is_charged_until_the_gate_is_closed() -> None:
@@ -234,7 +236,7 @@ def test_a_child_that_never_yields_is_charged_until_the_gate_is_closed() -> None
     rig.run_until(1 * SECOND)
     check_shares(rig, tenants)
     assert endless.stats.longest_gate_ns == 300 * US + rig.delays.message_ns
-    # Its timeslice, the grace and the gate.
+    # The other tenant's timeslice, the grace and the closing of the gate.
     assert honest.stats.longest_wait_ns <= 5 * MS + rig.grace_ns + 300 * US + 100 * US
     assert rig.overlaps == []
 
@@ -269,7 +271,7 @@ def test_a_child_that_computes_without_a_lease_is_confined_and_pays() -> None:
     rig.run_until(10 * SECOND)
     assert hostile.stats.offences >= 1
     assert lib.vgpu_arbiter_is_confined(rig.c, hostile.c)
-    # All that it may have: the allowance, and what it used until somebody looked, once per penalty.
+    # The most it can use: the allowance, and what it uses before the watch looks, once per penalty.
     until_seen_ns = 2 * (50 * MS + rig.delays.gate_ns) * hostile.stats.offences
     allowed_ns = 20 * MS + rig.now // 10
     used_ns = hostile.children[0].processor_ns - 2 * hostile.charged_ns
@@ -291,7 +293,9 @@ def test_a_cap_holds_for_a_child_that_never_asks_beside_an_idle_neighbour() -> N
 
 
 def test_a_confined_tenant_that_obeys_still_computes() -> None:
-    """After an offence its children are frozen outside leases; one with work is found without asking."""
+    """After an offence, the tenant's children are frozen outside leases. The arbiter finds a child with work without a
+    request.
+    """
     watch = {"processors": 2, "allowance_permille": 0, "burst_ns": 0, "every_ns": 50 * MS, "penalty_ns": 5 * SECOND}
     rig = Rig(watch=watch)
     once, other = rig.tenant("once"), rig.tenant("other")
@@ -307,7 +311,7 @@ def test_a_confined_tenant_that_obeys_still_computes() -> None:
     assert child.kernels >= before + 50
 
 
-FREE_NS = 20 * MS  # a second, of one processor
+FREE_NS = 20 * MS  # per second, of one processor
 ALLOWANCE = {
     "processors": 2,
     "free_permille": 20,
@@ -319,7 +323,7 @@ ALLOWANCE = {
 
 
 def use_outside(rig: Rig, child: Child, permille: int) -> None:
-    """A thread of the child uses so much of a processor, whoever has the lease."""
+    """Simulate a thread of the child that uses this much of a processor, regardless of leases."""
     child.processor_ns += 10 * MS * permille // 1000
     rig.at(rig.now + 10 * MS, lambda: use_outside(rig, child, permille))
 
@@ -333,7 +337,7 @@ def test_a_tenant_pays_for_what_it_uses_outside_leases_below_its_allowance() -> 
     assert busy.stats.offences == 0
     owed_ns = 20 * (400 * MS - FREE_NS) // 2
     assert busy.stats.fined_ns == pytest.approx(owed_ns, rel=0.05)
-    # Leases and debt together are what the other one has.
+    # The other tenant's leases equal this tenant's leases and debt together.
     assert busy.charged_ns + owed_ns == pytest.approx(honest.charged_ns, rel=0.05)
 
 
@@ -354,7 +358,7 @@ def test_a_tenant_owes_little_for_the_time_when_nobody_else_had_work() -> None:
     rig.run_until(59 * SECOND)
     before = first.stats.fined_ns
     rig.run_until(61 * SECOND)
-    # The second has had work for a second by now.
+    # At this time, the second tenant has had work for a second.
     assert first.stats.fined_ns - before <= (SECOND + 2 * 250 * MS) * 300 // 1000 // 2
     assert first.stats.offences == 0
 
@@ -369,7 +373,7 @@ def test_a_watched_tenant_that_behaves_commits_no_offence() -> None:
     assert [tenant.stats.offences for tenant in tenants] == [0, 0]
 
 
-# ---- changes while it runs
+# ---- changes at run time
 
 
 def test_weights_change_live() -> None:
@@ -439,7 +443,9 @@ def test_a_child_that_is_killed_at_any_moment_leaves_the_accelerator_to_the_othe
 
 
 def test_a_child_that_wakes_up_after_its_lease_keeps_its_place() -> None:
-    """Its lease is over before it has started: it still has work, and is not treated like one that went to sleep."""
+    """The lease ends before the child starts. The child still has work, so it is not treated like one that went to
+    sleep.
+    """
     rig = Rig()
     late, other = rig.tenant("late", weight=3), rig.tenant("other")
     child = rig.child(late, backlog(100 * US))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Children that write and say anything at any time: one tenant has the lease, and the others get their share."""
+"""Children write and send random data at any time. One tenant has the lease, and honest tenants get their share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EDGES = (0, 1, 2**32, 2**62, 2**63 - 1, 2**63, NEVER - 1, NEVER)
 
 
 class Liar(Child):
-    """Writes and sends what a random number says, and computes nothing."""
+    """A child that writes and sends random values and computes nothing."""
 
     def __init__(self, rig: Rig, tenant: Tenant, numbers: random.Random) -> None:
         super().__init__(rig, tenant, ())
@@ -104,10 +104,10 @@ def play(seed: int, steps: int) -> None:
             rig.run_until(rig.now + numbers.randrange(4 * MS))
             check_one_lease(rig)
             rig.come_back(tenant)
-    # Half is due to it, and it always has work; the others may reserve a tenth.
+    # The honest tenant is entitled to half and always has work. The others may reserve a tenth.
     bound = 5 * MS + rig.max_chunk_ns + 4 * (1 * MS + rig.max_chunk_ns)
     assert honest.charged_ns >= rig.now // 2 - bound, seed
-    # While all others lie, it also gets done what it pays for, but for hand-overs and its own gate.
+    # While all others lie, the honest tenant still gets what it pays for, except for hand-overs and its own gate.
     assert child.done_ns >= honest.charged_ns * 8 // 10, seed
     for tenant in liars:
         for one in list(tenant.children):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parties that leave the arbiter with their children, and come back, in virtual time."""
+"""Parties that leave the arbiter with their children and come back, in virtual time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.compute.arbiter_rig import LENT, MS, NEVER, SECOND, US, Delays, Rig, 
 
 LEASE_NONE = 0
 
-# The gate is quicker than the next tenant's children.
+# This gate is faster than the next tenant's children.
 QUICK_GATE = Delays(gate_ns=5 * US)
 
 
 def run_until_held(rig: Rig, tenant: Tenant) -> None:
-    """Until the tenant computes in a lease that has an end."""
+    """Run until the tenant computes in a lease that has an end."""
     while rig.holder is not tenant or not any(child.finish_event for child in tenant.children):
         rig.run_until(rig.now + 100 * US)
 
@@ -45,7 +45,7 @@ def test_the_lease_of_a_party_that_leaves_is_over_and_its_children_are_stopped(k
 
 @pytest.mark.parametrize("says_so", [True, False])
 def test_a_party_that_comes_back_goes_on_where_it_was_stopped(says_so: bool) -> None:
-    """Its page says that the child is busy, whatever the caller says."""
+    """The child's page says that it is busy, whatever the caller says."""
     rig = Rig(delays=QUICK_GATE)
     leaver, other = rig.tenant("leaver"), rig.tenant("other")
     rig.child(leaver, backlog(300 * MS))
@@ -58,7 +58,7 @@ def test_a_party_that_comes_back_goes_on_where_it_was_stopped(says_so: bool) -> 
     leaver.children[0].c.want = says_so
     rig.come_back(leaver)
     rig.run_until(rig.now + 1 * SECOND)
-    # Its account begins anew, but neither the numbers of its leases nor its counters do.
+    # The party's account starts anew. The numbers of its leases and its counters continue.
     assert leaver.c.lease.number - number == leaver.c.stats.leases - leases >= 70
     assert leaver.charged_ns == pytest.approx(500 * MS, abs=10 * MS)
     assert leaver.done_ns - done_ns >= leaver.charged_ns * 98 // 100
@@ -79,7 +79,7 @@ def test_a_party_that_waits_leaves_and_comes_back_with_its_work() -> None:
     rig.run_until(50 * MS)
     rig.come_back(leaver)
     rig.run_until(100 * MS)
-    # It has asked once, before it left.
+    # The child asked once, before its party left.
     assert child.kernels == 1
 
 
@@ -148,7 +148,7 @@ def test_a_gate_stays_closed_for_a_busy_child_that_is_added_after_an_idle_one() 
     rig.child(other, backlog(300 * US))
     run_until_held(rig, pair)
     rig.leave(pair)
-    # In the middle of a timeslice, of which the other one has the rest.
+    # The party comes back in the middle of a timeslice. The other tenant keeps the rest of it.
     rig.run_until(rig.now + 22 * MS)
     done_ns = pair.done_ns
     rig.come_back(pair)
@@ -161,7 +161,7 @@ def test_a_gate_stays_closed_for_a_busy_child_that_is_added_after_an_idle_one() 
 
 
 def test_a_closed_gate_opens_for_children_that_come_back_without_work() -> None:
-    """The busy child is killed while its party is away; the other one must be able to say that it has work."""
+    """The busy child is killed while its party is away. The other child must be able to report that it has work."""
     rig = Rig(delays=QUICK_GATE)
     pair, other = rig.tenant("pair"), rig.tenant("other")
     busy = rig.child(pair, backlog(NEVER // 4))
@@ -222,12 +222,12 @@ def test_a_confined_party_that_comes_back_is_still_confined_and_is_found_to_have
     rig.run_until(2 * SECOND)
     assert lib.vgpu_arbiter_is_confined(rig.c, once.c)
     assert child.kernels >= before + 50
-    # What its slice was charged before it left is no use outside leases now.
+    # Charges from before the slice left do not count as use outside leases now.
     assert once.stats.offences == 1
 
 
 def test_leases_of_before_a_party_left_are_not_taken_for_those_after_it_came_back() -> None:
-    """It computes alone for so long that it is not looked at before it has more leased time than it had before."""
+    """The party computes alone for so long that the next look comes after its leased time exceeds the earlier one."""
     rig = Rig(watch=WATCH)
     leaver, other = rig.tenant("leaver"), rig.tenant("other")
     for tenant, pause_ns in ((leaver, 130 * MS), (other, 2 * SECOND)):
@@ -257,7 +257,7 @@ def test_a_slice_with_a_cap_of_its_own_is_watched_beside_an_idle_neighbour(whole
 
 
 def test_a_party_of_a_group_with_several_slices_pays_for_its_own_leases_only() -> None:
-    """Two slices of one group, alternating: each is watched by what it was lent itself."""
+    """Two slices of one group take turns. The watch compares each slice's use with that slice's own leases."""
     rig = Rig(watch=WATCH)
     first = rig.tenant("first")
     second = Tenant(rig, "second")
@@ -288,7 +288,7 @@ def watched(allowance_permille: int, *, every_ns: int = 50 * MS) -> tuple[object
 
 
 def test_a_large_allowance_is_earned_over_a_long_pause() -> None:
-    """The product of pause and allowance is more than a word holds."""
+    """The product of pause and allowance exceeds 64 bits."""
     watch, settings = watched(1_000_000)
     pause_ns = 18_447 * SECOND
     lib.vgpu_watch_look(watch, settings, 10_000 * SECOND, 0, SECOND + pause_ns)
@@ -303,7 +303,7 @@ def test_after_a_pause_of_years_two_intervals_are_charged_at_the_mean_rate() -> 
 
 
 def test_nothing_is_asked_of_the_gate_of_an_executor_that_has_died() -> None:
-    """Its party is confined and has the engine; the next executor would not know of the request, and be killed."""
+    """The party is confined and has the engine. The next executor would not know the request and would be killed."""
     rig = Rig(watch=WATCH, delays=QUICK_GATE)
     pair, other = rig.tenant("pair"), rig.tenant("other")
     rig.child(pair, backlog(3 * MS))

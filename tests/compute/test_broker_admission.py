@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scheduler cannot keep is found in the file, by its own core, and said with the bound."""
+"""The scheduler core finds terms in the file that it cannot keep, and the broker reports them with the bound."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The broker's configuration file: what is accepted, what is refused with which field, and what the broker is given."""
+"""The broker's configuration file: accepted input, refused input with the field, and what the broker receives."""
 
 from __future__ import annotations
 
@@ -151,11 +151,11 @@ def test_everything_is_given_in_bytes_and_nanoseconds(tmp_path: Path) -> None:
 def test_what_is_wrong_is_refused_by_field(tmp_path: Path, text: str, said: str) -> None:
     found = refusal(tmp_path, text)
     assert found.startswith(said)
-    assert "Input" not in found  # a word of pydantic's
+    assert "Input" not in found  # a word of pydantic's messages
 
 
 def rows_of_the_manual() -> dict[str, list[str]]:
-    """The cells of each row that is about one field: default, bounds, what it is."""
+    """The cells of each row that describes one field: default, bounds, meaning."""
     manual = (Path(__file__).resolve().parents[2] / "docs/compute.md").read_text()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in manual.splitlines() if line.startswith("| `")]
     return {first.strip("`"): rest for first, *rest in cells}

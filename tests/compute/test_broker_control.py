@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators say to a running broker: its configuration, changed live, and its command line.
+"""Operators and a running broker: live changes of its configuration, and its command line.
 
-Programs, supervisors and children are the test; the broker is the real one.
+The broker is real. The test plays programs, supervisors and children.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ends with what: programs, children, supervisors and the broker.
+"""What the end of a program, child, supervisor or broker causes.
 
-Programs, supervisors and children are the test; the broker is the real one.
+The broker is real. The test plays programs, supervisors and children.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_refused_programs_cost_their_tenant_a_line_a_second(broker: Broker) -> N
         assert broker.shown(name)["refused"]["version"] == many
 
     def told(name: str) -> tuple[int, int]:
-        """Lines, and refusals that they tell of."""
+        """The number of lines, and the number of refusals that they report."""
         lines = [line for line in broker.log().splitlines() if f"tenant={name} event=client.refused" in line]
         counts = [int(line.rpartition("left_out=")[2]) if "left_out=" in line else 1 for line in lines]
         return len(counts), sum(counts)
@@ -136,7 +136,7 @@ def test_supervisors_die_with_a_broker_that_is_killed_and_programs_hear_of_it(br
         poll.register(pidfd)
         assert poll.poll(LIMIT_S * 1000)
         os.close(pidfd)
-    # Its sockets are left over; the next broker takes the directory.
+    # The sockets of the killed broker remain; the next broker removes them from the directory.
     assert (broker.run / "red.sock").exists()
     broker.tenants = [tenant("blue")]
     broker.process = broker.start(json.dumps(broker.settings()).encode())

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random programs, children and people at the sockets of a broker with sanitizers: it lives, and serves others."""
+"""Random input from programs, children and operators at a broker with sanitizers. The broker survives and serves
+others.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ def request(numbers: random.Random) -> bytes:
 
 
 def mangled(numbers: random.Random, document: Any) -> bytes:
-    """A document of which a few bytes, or a value, are others."""
+    """Return the document with a few changed bytes or one changed value."""
     text = bytearray(json.dumps(document).encode())
     for _ in range(numbers.randrange(1, 4)):
         at = numbers.randrange(len(text))
@@ -105,7 +107,7 @@ def send(connection: socket.socket, data: bytes, numbers: random.Random) -> None
 
 
 def settle(supervisor: Supervisor, numbers: random.Random) -> None:
-    """Take what the broker wants of the supervisor, and answer as a good one does."""
+    """Receive the broker's requests to the supervisor and answer them correctly."""
     supervisor.socket.setblocking(False)
     try:
         while True:
@@ -136,7 +138,7 @@ def babble(child: Child, numbers: random.Random) -> None:
 
 
 def restore(broker: Broker, old: Supervisor) -> Supervisor:
-    """Have the tenant again, once its old self is gone."""
+    """Add the tenant again after its old supervisor has ended."""
     old.kill()
     end = time.monotonic() + LIMIT_S
     while True:
@@ -158,7 +160,7 @@ def play(broker: Broker, seed: int, rounds: int) -> None:
     numbers = random.Random(seed)
     supervisor = broker.any_supervisor()
     for _ in range(rounds):
-        if not (broker.run / "blue.sock").exists():  # a mangled configuration had another tenant
+        if not (broker.run / "blue.sock").exists():  # a mangled configuration had replaced the tenant
             supervisor = restore(broker, supervisor)
         program = broker.connect("blue")
         for _ in range(numbers.randrange(1, 3)):

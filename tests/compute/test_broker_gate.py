@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a broker says of its tenants' gates: who keeps leases, and how long closing takes."""
+"""What a broker reports about its tenants' gates: what enforces leases, and how long closing takes."""
 
 import json
 import subprocess
@@ -47,7 +47,7 @@ def test_who_keeps_leases_and_what_closing_takes_is_shown(broker: Broker, enforc
 
 
 def test_a_chunk_that_is_shorter_than_closing_takes_is_told_once(broker: Broker) -> None:
-    """5 ms are configured, and 2 ms of them are the grace."""
+    """5 ms are configured, of which 2 ms are the grace."""
     blue = broker.supervisors()["blue"]
     for gate_ns, lines in ((3_000_000, 0), (3_000_001, 1), (4_000_000, 1)):
         blue.gate_ns = gate_ns

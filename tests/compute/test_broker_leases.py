@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases that the broker lends to children, and what becomes of those who do not yield.
+"""Leases that the broker lends to children, and what happens to children that do not yield.
 
-Programs, supervisors and children are the test; the broker is the real one.
+The broker is real. The test plays programs, supervisors and children.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_a_child_that_does_not_yield_is_frozen_and_the_next_one_computes(broker:
         red.say(busy=True, number=1)
         red.say(busy=False, number=1)
         red.request(YIELD, lease=1)
-        # It was in the middle of something: it is its turn again.
+        # The child was stopped in the middle of its work, so it gets the next turn.
         found["blue"].expect(THAW)
         until(lambda: blue.lease[:2] == (LENT, 2))
         assert broker.shown("blue")["stats"]["gates"] == 1
@@ -130,7 +130,7 @@ def test_children_of_one_tenant_share_what_it_may_say(broker: Broker) -> None:
                 with contextlib.suppress(BlockingIOError):
                     child.request(YIELD, lease=7)
                     sent += 1
-        # A burst, 5000 a second, and what the two sockets hold.
+        # A burst, 5000 a second, and the contents of both sockets.
         assert 1000 < sent < 1000 + 5000 * (time.monotonic() - begun) + 2 * 1000
 
 
@@ -145,7 +145,7 @@ def test_the_lease_of_a_child_that_ends_is_anothers(broker: Broker) -> None:
         found["blue"].expect(KILL)
         found["blue"].exited(blue)
         until(lambda: red.lease[0] == LENT)
-        # It stopped for an end that is not there any more: it is told to look again.
+        # The child yields because of a lease end that no longer applies, so the broker tells it to look again.
         woken = red.wake
         red.request(YIELD, lease=1, flags=WANT)
         until(lambda: red.wake != woken)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A child that computes without a lease, below a real supervisor: the broker finds out and freezes it.
+"""A child of a real supervisor computes without a lease. The broker detects this and freezes it.
 
-The other tenant's supervisor and child are the test.
+The test plays the other tenant's supervisor and child.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def broker(tmp_path: Path) -> Broker:
 
 
 def adopt(descriptor: int) -> Window:
-    """The client's side of a window that the broker made."""
+    """Return the client's side of a window that the broker made."""
     window = Window.__new__(Window)
     window.descriptor = descriptor
     window.memory = mmap.mmap(descriptor, 0)
@@ -93,6 +93,7 @@ def test_a_child_that_computes_without_a_lease_is_frozen(broker: Broker) -> None
                 return bool(window.words.wholes[COUNTER_AT // 8] == before)
 
             until(has_stopped)
-            # The other one keeps its lease; it is asked for it now and then, to see if the frozen one has work.
+            # The honest tenant keeps its lease. The broker sometimes recalls it to see whether the frozen tenant has
+            # work.
             assert broker.shown("red")["stats"]["offences"] == 0
         program.close()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which programs a broker lets in, and what a program and its child are given.
+"""Which programs a broker accepts, and what a program and its child receive.
 
-Programs, supervisors and children are the test; the broker is the real one.
+The broker is real. The test plays programs, supervisors and children.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_a_program_gets_a_window_and_its_tenants_supervisor_a_child(broker: Brok
     answer = program.answer()
     assert (answer.op, answer.window_bytes, len(answer.fds)) == (WELCOME, 4 * MIB, 1)
     assert (child.window_bytes, child.memory_bytes) == (4 * MIB, 64 * MIB)
-    # Both see the same window.
+    # Program and child map the same window.
     window = mmap.mmap(answer.fds[0], 4 * MIB)
     child.window.memory[1000:1005] = b"hello"
     assert window[:4] == (0x77767067).to_bytes(4, "little")
@@ -153,7 +153,7 @@ def test_a_tenant_has_no_more_than_max_processes(broker: Broker) -> None:
     assert [program.answer().op for program in programs] == [WELCOME] * 4
     refused = broker.connect("blue").hello().answer()
     assert (refused.refusal, "max_processes" in refused.reason) == (REFUSED_PROCESSES, True)
-    # One that is being killed counts until nothing is left of it.
+    # A program that is being killed counts until its child has ended.
     programs[0].close()
     assert supervisor.expect(KILL)[1] == children[0].number
     assert broker.connect("blue").hello().answer().refusal == REFUSED_PROCESSES
@@ -197,7 +197,7 @@ def test_a_slower_rate_counts_what_was_started_lately_and_says_when(
         for _ in range(3):
             start()
         assert broker.connect("blue").hello().answer().refusal == REFUSED_RATE
-        # Another change forgives none of them.
+        # Another change of the limits does not forgive the earlier starts.
         broker.tenants[0] |= {"process_interval_ns": 10 * 10**9, "process_burst": 3}
         broker.control.set(broker.settings(), generation=2)
         answer = broker.connect("blue").hello().answer()

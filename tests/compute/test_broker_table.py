@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who was entitled to how much, and got it, between two looks at a broker."""
+"""The table of entitled and obtained shares between two looks at a broker."""
 
 from __future__ import annotations
 

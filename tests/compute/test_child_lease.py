@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The child's lease machine beside an arbiter, in every order of their accesses to the shared pages."""
+"""The child's lease machine with an arbiter, in every order of their accesses to the shared pages."""
 
 import subprocess
 from pathlib import Path

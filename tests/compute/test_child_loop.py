@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A child and its lease: what it asks of the arbiter and when it works. Its backend sleeps for a kernel's time."""
+"""A child and its lease: its requests to the arbiter and when it works. Its backend sleeps for a kernel's duration."""
 
 import time
 from collections.abc import Iterator
@@ -26,10 +26,10 @@ from tests.compute.executor_rig import (
 )
 
 KERNEL = 77
-# Far away, and never reached.
+# A time far in the future that is never reached.
 LATER_NS = 10**18
 SHORT_NS = 1000
-# Longer than any test; such a piece is under way until the child is killed.
+# Longer than any test. Work of this length runs until the child is killed.
 ENDLESS_NS = 10**15
 
 
@@ -41,7 +41,7 @@ def tenant(tmp_path: Path) -> Iterator[Slice]:
 
 
 def wait_until_dry(child: Child, lease: int) -> None:
-    """It has no system call to say so under a lease that nobody else wants."""
+    """Poll the child's page: under a lease that nobody else wants, the child makes no system call when it runs dry."""
     end = time.monotonic() + LIMIT_S
     while child.state != (lease, False):
         assert time.monotonic() < end, child.state
@@ -59,7 +59,7 @@ def test_a_child_asks_once_and_works_only_under_a_lease(tenant: Slice) -> None:
     child = tenant.start()
     child.window.put(WORK, SHORT_NS, kernel_id=KERNEL)
     assert child.request() == StreamRequest(READY, 0, 0, KERNEL, SHORT_NS)
-    # Queries are answered at any time, and more work asks no second time.
+    # Queries are answered at any time. More work causes no second request.
     child.window.put(WORK, SHORT_NS, kernel_id=KERNEL)
     child.window.put(ECHO, 1)
     assert child.window.reply().op == ECHO
@@ -94,7 +94,7 @@ def test_a_recalled_lease_is_yielded_when_dry_and_not_started_under(tenant: Slic
     child.window.put(WORK, 50_000_000)
     wait_until_submitted(child, 1)
     tenant.set_lease(1, RECALLED, expires_ns=LATER_NS)
-    # Busy goes on: what is queued meanwhile is still done under this lease.
+    # The child stays busy and does work that is queued meanwhile under the same lease.
     child.window.put(WORK, SHORT_NS)
     assert [child.window.reply().op for _ in range(2)] == [WORK, WORK]
     request = child.request()
@@ -131,7 +131,7 @@ def test_what_would_outlast_a_lease_waits_for_the_next(tenant: Slice) -> None:
     request = child.request()
     assert (request.op, request.flags, request.lease) == (YIELD, WANT, 1)
     assert child.submitted == 2
-    # It fits into no lease, so it may go when it is the first of one.
+    # The work fits into no lease, so it may run when it is the first work of a lease.
     tenant.set_lease(1, NONE)
     tenant.set_lease(2, LENT, expires_ns=time.monotonic_ns() + 20 * 10**9)
     wait_until_submitted(child, 3)
@@ -169,7 +169,7 @@ def test_a_frozen_child_goes_on_under_the_next_lease_without_a_drain(tenant: Sli
 def test_a_reset_ends_busy_and_idle_children(tenant: Slice) -> None:
     busy = tenant.start()
     tenant.set_lease(1, LENT)
-    # This one sees nothing of the lease page before the reset.
+    # This child sees no change of the lease page before the reset.
     idle = tenant.start()
     busy.window.put(WORK, ENDLESS_NS)
     wait_until_submitted(busy, 1)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A child in front of a VM: it reads and writes a file of the kernel module where it has a socket of the broker.
+"""A child of a VM's guest. It reads and writes a file of the kernel module instead of a socket of the broker.
 
-The file is a terminal here: of what a process can make without the module, only that is one descriptor for both
-directions and no socket.
+The tests use a terminal as this file. Without the module, only a terminal is one descriptor for both directions and no
+socket.
 """
 
 import os
@@ -45,13 +45,13 @@ SHORT_NS = 1000
 
 @dataclass
 class Guest:
-    """A child, with the module's end of its stream file."""
+    """A child, and the module's end of its stream file."""
 
     child: Child
     module: int
 
     def request(self) -> StreamRequest:
-        """The next request of the child, whatever it is."""
+        """Return the child's next request of any kind."""
         data = b""
         while len(data) < REQUEST.size:
             assert select.select([self.module], [], [], LIMIT_S)[0], "no request"
@@ -60,11 +60,11 @@ class Guest:
         return StreamRequest(op, flags, lease, kernel_id, hint_ns)
 
     def ring(self) -> None:
-        """The guest or the lease page wants the child to look."""
+        """Make the child look, like the guest or a change of the lease page does."""
         os.write(self.module, (1).to_bytes(COUNT_BYTES, "little"))
 
     def publish(self) -> None:
-        """Say how much is in the request ring; no futex of a guest wakes the child."""
+        """Set the tail of the request ring. A guest's futex cannot wake the child."""
         self.child.window.words.wholes[(REQUEST_RING_AT + TAIL) // 8] = self.child.window.tail
 
     def put(self, op: int, value: int = 0, *, kernel_id: int = 0) -> int:
@@ -107,14 +107,14 @@ def test_the_module_s_ring_wakes_a_child_for_requests(guest: Guest) -> None:
 
 def test_a_guest_that_sleeps_is_woken_by_the_module(guest: Guest) -> None:
     words = guest.child.window.words
-    # One for the state and one for the bell, as the child began to serve.
+    # One ring for the state and one for the bell, from the start of the child.
     assert [guest.request().op for _ in range(2)] == [RING, RING]
     bell = guest.child.window.word(REPLY_RING_AT, BELL)
     words.halves[(REPLY_RING_AT + SLEEPING) // 4] = 1
     guest.put(ECHO, 1)
     assert guest.request() == StreamRequest(RING, 0, 0, 0, 0)
     assert guest.child.window.word(REPLY_RING_AT, BELL) == bell + 1
-    # It asks for nothing if nobody sleeps: the next request is another.
+    # If nobody sleeps, the child requests no wake-up: its next request is a different one.
     words.halves[(REPLY_RING_AT + SLEEPING) // 4] = 0
     guest.put(ECHO, 1)
     guest.put(WORK, SHORT_NS, kernel_id=KERNEL)
@@ -134,7 +134,7 @@ def test_a_child_asks_the_module_and_works_when_the_lease_page_has_changed(tenan
 def test_a_guest_that_waits_for_room_is_woken_by_the_module(guest: Guest) -> None:
     assert [guest.request().op for _ in range(2)] == [RING, RING]
     space = guest.child.window.word(REQUEST_RING_AT, SPACE)
-    guest.child.window.words.halves[(REQUEST_RING_AT + SPACE - 4) // 4] = 1  # full
+    guest.child.window.words.halves[(REQUEST_RING_AT + SPACE - 4) // 4] = 1  # the client marks the ring as full
     guest.put(ECHO, 1)
     assert guest.request().op == RING
     assert guest.child.window.word(REQUEST_RING_AT, SPACE) == space + 1
@@ -144,5 +144,5 @@ def test_the_end_of_its_stream_ends_the_child(tenant: Slice, guest: Guest) -> No
     os.close(guest.module)
     guest.module = os.open("/dev/null", os.O_RDONLY)
     reason = tenant.wait_for_exit(guest.child.number).reason
-    # A terminal that ends may be an error as well.
+    # The end of a terminal can also look like an error.
     assert reason == "its window has ended" or reason.startswith("the module's stream: ")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A child and its rings: what a hostile client writes into them ends its own child and nothing else."""
+"""A child and its rings: a hostile client that writes into them harms only its own child."""
 
 import struct
 from collections.abc import Iterator
@@ -92,7 +92,7 @@ def test_indices_that_the_client_overwrites_are_not_read_back(child: Child) -> N
         window.words.wholes[(REQUEST_RING_AT + HEAD) // 8] = 12345 + index
         window.words.wholes[(REPLY_RING_AT + TAIL) // 8] = 99
         call = window.put(ECHO, 1)
-        # The reply's tail is the child's own and goes on from where it was.
+        # The child keeps its own copy of the reply ring's tail and continues from it.
         while window.word(REPLY_RING_AT, TAIL) == 99:
             bell = window.word(REPLY_RING_AT, BELL)
             window.words.halves[(REPLY_RING_AT + 128) // 4] = 1
@@ -111,8 +111,8 @@ def test_messages_wrap_at_the_ring_s_end(child: Child) -> None:
 def test_a_skip_may_be_as_short_as_one_word(child: Child) -> None:
     window = child.window
     window.tail = window.head = 0
-    # 16-byte messages that the backend refuses would end the child, so the ring is filled with echoes to 8 bytes
-    # before its end by a skip from there.
+    # A 16-byte message would end the child, because the backend refuses it. So the ring is filled with echoes, and a
+    # skip starts 8 bytes before its end.
     rest = RING_BYTES - 32
     while window.tail < rest:
         window.put(ECHO, 1, ring=False)
@@ -127,7 +127,7 @@ def test_a_skip_may_be_as_short_as_one_word(child: Child) -> None:
 
 def test_a_client_that_reads_no_replies_loses_its_child_only(tenant: Slice, child: Child) -> None:
     neighbour = tenant.start()
-    # As many answers as ring and overflow hold, and one more.
+    # One answer more than ring and overflow can hold.
     child.window.put(ECHO, 40 * RING_BYTES // SLEEP.size)
     assert tenant.wait_for_exit(child.number).reason == "replies: the client reads no replies"
     assert neighbour.window.ask(ECHO, 1).value == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The child's ends of the rings, under sanitizers, while another thread changes what they read."""
+"""The child's ends of the rings under sanitizers, while another thread changes what they read."""
 
 import subprocess
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.compute.executor_rig import COMPUTE, ROOT, build
 
 CHILD = COMPUTE / "executor" / "child"
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
-# The header's copy is what was checked; this reads the header once more.
+# The child must use the checked copy of the header. This mutation reads the header once more.
 CHECKED = "	memcpy(message + 1, requests->data + at + sizeof(*message),"
 AGAIN = "	message->bytes = ((const volatile struct vgpu_message *)(requests->data + at))->bytes;\n"
 

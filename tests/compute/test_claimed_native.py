@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims for processes with the real broker, launcher and fence, on the fake driver: as the agent's helper has them."""
+"""Claims for processes with real broker, launcher and fence on the fake driver, as the agent's helper starts them."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ STRICT = {**TERMS, "weight": 100, "cap_us": 2000, "cap_period_us": 20_000}
 
 
 class Site:
-    """A GPU of a host that is set aside, and how programs are started for claims there."""
+    """A host's GPU that is set aside, and the way to start programs for claims there."""
 
     def __init__(self, folder: Path, gpu: Gpu) -> None:
         self.brokers = Brokers(folder / "b", folder / "agent.toml", Processes())
@@ -44,7 +44,7 @@ class Site:
         program = [sys.executable, "-S", str(PROGRAM), str(self.gpu.fake.directory / "socket"), self.gpu.version]
         run = [*VGPUMGR, "run", "--native", "--claim", claim, "--run-directory", str(self.directory), "--", *program]
         pipe = subprocess.PIPE
-        # The fake's driver is in supervisors and fences; a program that had it would need no fence.
+        # Supervisors and fences have the fake driver. A program that had it itself would bypass its fence.
         env = {name: value for name, value in os.environ.items() if name not in self.gpu.environment}
         return NativeProgram(subprocess.Popen(run, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env))
 
@@ -60,7 +60,7 @@ def site(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     make_native()
     for name, value in gpu.environment.items():
         monkeypatch.setenv(name, value)
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # a socket's path is short
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # the path of a socket must be short
         found = Site(Path(folder), gpu)
         yield found
         for claim in (A, B):

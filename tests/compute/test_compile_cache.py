@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of compilers that a supervisor keeps: who gets them, what cannot change them, and how many there are."""
+"""Compiler results that a supervisor keeps: who receives them, that nobody can change them, and their number."""
 
 import contextlib
 import errno
@@ -27,11 +27,11 @@ from tests.compute.icd_rig import BUILT, make
 from tests.compute.test_sandbox import compile_job
 
 PROGRAMS = Path(__file__).parent / "programs"
-# What hostile_child.c keeps.
+# Descriptors that hostile_child.c keeps.
 JOB, RESULT = 100, 101
 MMAP, PWRITE, FTRUNCATE = 9, 18, 77
 READ_WRITE, SHARED = 3, 1
-# A job of hostile_child.c and its result, with what is needed to keep them.
+# The size of a job of hostile_child.c, its result, and the bookkeeping of both.
 ENTRY_BYTES = 512 + 4096 + 128
 
 
@@ -48,12 +48,12 @@ def tenant(program: Path, tmp_path: Path) -> Iterator[Slice]:
 
 
 def counters(slice_: Slice) -> Message:
-    """An answer of the supervisor, which has them."""
+    """Return an answer of the supervisor, which contains its counters."""
     return slice_.thaw()
 
 
 def occupy(slice_: Slice) -> Child:
-    """Keep the one compiler busy until this child is killed."""
+    """Keep the only compiler busy until this child is killed."""
     child = slice_.start()
     before = counters(slice_).compilers
     tell(child.window, HOSTILE_COMPILE, text=b"s")
@@ -62,7 +62,7 @@ def occupy(slice_: Slice) -> Child:
 
 
 def descriptors(slice_: Slice) -> list[str]:
-    """What the supervisor has open."""
+    """The files that the supervisor has open."""
     names = []
     for path in Path(f"/proc/{slice_.process.pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -71,7 +71,7 @@ def descriptors(slice_: Slice) -> list[str]:
 
 
 def waiting(slice_: Slice) -> int:
-    """Copies of jobs that wait for a compiler."""
+    """The number of copied jobs that wait for a compiler."""
     return sum("/memfd:vgpu-job" in name for name in descriptors(slice_))
 
 
@@ -106,7 +106,7 @@ def test_a_result_is_had_while_compilers_are_busy_and_their_rate_is_used_up(tena
     child = tenant.start()
     assert compile_job(child, b"cone") == (0, b"one")
     occupy(tenant)
-    # More than may be started at once.
+    # More jobs than the number of compilers that may start at once.
     for _ in range(100):
         assert compile_job(child, b"cone") == (0, b"one")
     assert (counters(tenant).compilers, counters(tenant).hits) == (2, 100)
@@ -138,7 +138,7 @@ def test_a_job_that_is_changed_while_it_waits_is_compiled_as_it_was(tenant: Slic
 def test_jobs_with_the_same_hash_are_told_apart(tenant: Slice) -> None:
     one = b"c" + bytes(range(1, 32))
     other = bytearray(one)
-    # kept.c: the highest bit of a word, and what it comes to in the next one.
+    # The hash of kept.c stays the same if the highest bit of a word flips together with its effect on the next word.
     for index in (15, 19, 23):
         other[index] ^= 0x80
     child = tenant.start()
@@ -215,7 +215,7 @@ def test_waiting_jobs_are_bounded_by_the_supervisor_s_descriptors(program: Path,
         assert set(refused) == {errno.EAGAIN}
         assert len(refused) > 64
         assert len(descriptors(slice_)) < 800
-        # A child without a job has a place, and the arbiter is heard.
+        # A child without a job still gets a place, and the supervisor still serves the arbiter.
         before = waiting(slice_)
         calm = slice_.start()
         number = ask(calm, b"ccalm")
@@ -235,7 +235,7 @@ def running() -> Iterator[Site]:
 
 
 def compute(running: Site, tenant: str) -> tuple[int, int]:
-    """Run a program; how many compilers that took, and how many jobs had none."""
+    """Run a program. Return how many compilers it started and how many jobs the cache served."""
     before = running.tenants()[tenant]["supervisor"]
     environment = {"PYOPENCL_NO_CACHE": "1"}
     assert running.run(tenant, sys.executable, PROGRAMS / "adding.py", environment=environment).startswith("computing")

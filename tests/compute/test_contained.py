@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A contained process stays out of the processes that others start, and may otherwise do what it might before."""
+"""A contained process cannot enter processes that others start. Everything else that was allowed remains allowed."""
 
 import os
 import subprocess
@@ -23,14 +23,14 @@ def attempts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def victim() -> Iterator[int]:
-    """A process as a launcher is one before it has its fence."""
+    """A process in the state of a launcher that has no fence yet."""
     with subprocess.Popen(["sleep", "infinity"]) as process:
         yield process.pid
         process.kill()
 
 
 def achieved(attempts: Path, victim: int, folder: Path, *how: str) -> list[str]:
-    # In a namespace of mounts of its own, so that nothing stays mounted.
+    # The attempts run in their own mount namespace, so no mount remains.
     command = ["unshare", "--mount", str(attempts), str(victim), str(folder), *how]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 

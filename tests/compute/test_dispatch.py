@@ -62,7 +62,7 @@ COUNT = 256
 
 @pytest.fixture(scope="session")
 def binary(dispatch_driver: Path, pocl_cache: Path) -> bytes:
-    """The program of these tests, compiled once."""
+    """The binary of these tests' program, compiled once."""
     with running(dispatch_driver, pocl_cache) as driver:
         assert build(driver, 1, SOURCE).status == 0
         size = driver.do("GET", query=1, handle=1, param=0x1166, value_bytes=1 << 20, value_offset=0).bytes
@@ -71,7 +71,7 @@ def binary(dispatch_driver: Path, pocl_cache: Path) -> bytes:
 
 @pytest.fixture
 def driver(dispatch_driver: Path, pocl_cache: Path, binary: bytes) -> Iterator[Driver]:
-    """A backend with all kernels, buffer 1 with the numbers from 0 in it, and queue 2 out of order."""
+    """A backend with all kernels, buffer 1 with the numbers from 0, and out-of-order queue 2."""
     with running(dispatch_driver, pocl_cache) as started:
         load(started, binary)
         yield started
@@ -96,19 +96,19 @@ def load(driver: Driver, binary: bytes) -> None:
 
 
 def numbers(driver: Driver, memory: int) -> None:
-    """A buffer of COUNT integers from 0."""
+    """Make a buffer of COUNT integers from 0."""
     data = struct.pack(f"={COUNT}i", *range(COUNT))
     driver.do("CREATE_BUFFER", memory=memory, context=1, flags=1, bytes=len(data), contents=data, storage_offset=ABSENT)
 
 
 def add(number: int, memory: int = 1, **more: object) -> dict[str, object]:
-    """What a launch of add() has."""
+    """Fields of a launch of add()."""
     arguments = [buffer(memory), value(struct.pack("=i", number))]
     return {"kernel": ADD, "dimensions": 1, "global": [COUNT, 0, 0], "arguments": arguments, "queue": 1, **more}
 
 
 def contents(driver: Driver, memory: int = 1, queue: int = 1) -> list[int]:
-    """Of a buffer of integers."""
+    """Return the contents of a buffer of integers."""
     size = 4 * COUNT
     assert driver.run("READ_BUFFER", queue=queue, memory=memory, target_offset=0, target_bytes=size) == 0
     return list(struct.unpack(f"={COUNT}i", driver.get(0, size)))
@@ -189,7 +189,7 @@ def test_completions_come_in_the_order_of_the_commands(driver: Driver) -> None:
             calls.append(driver.start("FINISH", queue=queue))
             driver.lease(True)
             assert driver.completion(calls[-1]).status == 0
-            # All before it have come already.
+            # All earlier completions have already arrived.
             assert [kept.call for kept in driver.kept] == calls[:-1]
             assert all((kept.status, bool(kept.ended_ns)) == (0, bool(properties)) for kept in driver.kept)
             driver.kept.clear()
@@ -214,7 +214,7 @@ def test_durations_are_learnt_for_each_kernel_and_size(driver: Driver) -> None:
     driver.lease(True)
     driver.completion(long)
     assert known_short.kernel_id != known_long.kernel_id
-    # One multiplication takes no less than a tenth of a nanosecond on anything.
+    # One multiplication takes at least a tenth of a nanosecond on any processor.
     assert known_long.hint_ns > rounds // 10
     assert known_long.hint_ns > known_short.hint_ns
 
@@ -224,7 +224,7 @@ def test_a_marker_that_fails_is_tried_again(driver: Driver) -> None:
     before = driver.state().finished
     driver.fail_markers(3)
     driver.send("COPY_BUFFER", queue=1, source=1, target=1, target_offset=64, bytes=4)
-    # Any frame would have the backend look again: leave it alone until it must have done so by itself.
+    # Every frame makes the backend look again. So send none until the backend must have looked by itself.
     time.sleep(1)
     after = driver.state()
     assert (after.finished - before, after.under_way) == (1, 0)
@@ -236,7 +236,7 @@ def test_a_user_event_holds_its_queue_alone(driver: Driver) -> None:
     numbers(driver, 2)
     held = driver.start("LAUNCH", **add(1, waits=[1], event=2))
     behind = driver.start("LAUNCH", **add(1))
-    # Waits for a command of the held queue, but through an event.
+    # Waits for a command of the held queue, but only through an event.
     other = driver.start("LAUNCH", **add(1, 2, queue=3, waits=[2]))
     assert driver.run("LAUNCH", **add(1, 2, queue=2)) == 0
     assert driver.state().queued == 0
@@ -295,7 +295,7 @@ def test_an_error_nobody_was_told_stays_with_its_queue_until_a_finish(driver: Dr
     assert driver.run("FINISH", queue=2) == 0
     assert driver.run("FINISH", queue=1) == INVALID_MEM_OBJECT
     assert driver.run("FINISH", queue=1) == 0
-    # The same where the finish is given together with a launch, and with nothing but a marker before it.
+    # The same if the finish is sent together with a launch, or directly after a marker.
     for last in ("LAUNCH", "MARKER"):
         driver.lease(False)
         driver.send("LAUNCH", **add(1, 99))
@@ -304,7 +304,7 @@ def test_an_error_nobody_was_told_stays_with_its_queue_until_a_finish(driver: Dr
         driver.lease(True)
         assert driver.completion(finish).status == INVALID_MEM_OBJECT
         assert driver.run("FINISH", queue=1) == 0
-    # The status of its event tells of this one.
+    # This error is reported by the status of the command's event.
     driver.send("LAUNCH", **add(1, 99, event=1))
     assert driver.run("FINISH", queue=1) == 0
     assert driver.run("MARKER", queue=1, waits=[1]) == FAILED_WAIT
@@ -368,14 +368,14 @@ def test_a_sub_buffer_is_a_part_of_its_parent(driver: Driver) -> None:
     assert driver.run("LAUNCH", **add(1000, 2) | {"global": [128, 0, 0]}) == 0
     driver.do("RELEASE", kind=KINDS["MEMORY"], handle=2)
     assert contents(driver) == [n if n < 128 else n + 1000 for n in range(COUNT)]
-    # Beyond the parent's end, and a part of a part.
+    # A part beyond the parent's end, and a part of a part.
     assert driver.ask("CREATE_SUB_BUFFER", memory=3, parent=1, origin=512, bytes=513).status == INVALID_VALUE
     driver.do("CREATE_SUB_BUFFER", memory=3, parent=1, flags=1, origin=0, bytes=512)
     assert driver.ask("CREATE_SUB_BUFFER", memory=4, parent=3, origin=0, bytes=4).status == INVALID_MEM_OBJECT
 
 
 def test_rectangles_are_read_and_written_where_they_are(driver: Driver) -> None:
-    # 16 x 16 integers; 3 x 2 of them at column 4, row 5.
+    # 16 x 16 integers, of which 3 x 2 at column 4, row 5.
     shape = {"origin": [16, 5, 0], "region": [12, 2, 1], "row_pitch": 64}
     assert driver.run("READ_BUFFER_RECT", queue=1, memory=1, target_bytes=24, **shape) == 0
     assert struct.unpack("=6i", driver.get(0, 24)) == (84, 85, 86, 100, 101, 102)
@@ -394,7 +394,7 @@ def test_rectangles_are_read_and_written_where_they_are(driver: Driver) -> None:
 
 def test_rectangles_of_sub_buffers_are_those_of_their_parents(driver: Driver) -> None:
     driver.do("CREATE_SUB_BUFFER", memory=2, parent=1, flags=1, origin=512, bytes=512)
-    # 8 x 16 integers from number 128 on; 3 x 2 of them at column 4, row 5, become the first 6.
+    # 8 x 16 integers from number 128 on. Those at column 4, row 5 (3 x 2) become the first 6.
     shape = {"origin": [16, 5, 0], "region": [12, 2, 1], "row_pitch": 64}
     assert driver.run("READ_BUFFER_RECT", queue=1, memory=2, target_bytes=24, **shape) == 0
     assert struct.unpack("=6i", driver.get(0, 24)) == (212, 213, 214, 228, 229, 230)
@@ -437,7 +437,7 @@ def test_images_and_samplers_work(driver: Driver) -> None:
     read = driver.get(0, 64)
     assert (read[:4], read[20:24], read[56:60]) == (bytes([1, 2, 3, 4]), b"abcd", b"abcd")
     assert driver.run("READ_IMAGE", queue=1, memory=11, region=[4, 4, 1], target_bytes=60) == INVALID_VALUE
-    # A buffer is no image, and an image no buffer.
+    # A buffer is not accepted as an image, nor an image as a buffer.
     assert driver.run("READ_IMAGE", queue=1, memory=1, region=[4, 4, 1], target_bytes=64) == INVALID_MEM_OBJECT
     assert driver.run("LAUNCH", **add(1, 11)) == INVALID_MEM_OBJECT
 
@@ -452,7 +452,7 @@ def test_accelerator_memory_is_counted_against_the_limit(dispatch_driver: Path, 
         driver.do("CREATE_BUFFER", memory=2, bytes=8 << 20, **plain)
         size = driver.do("GET", query=9, device=0, param=0x101F, value_bytes=8)
         assert struct.unpack("=Q", size.value) == (16 << 20,)
-        # Without an answer the number stands for an object that fails each use.
+        # If the request wants no answer, the handle stands for an object that fails each use.
         driver.send("CREATE_BUFFER", memory=3, bytes=8 << 20, **plain)
         assert driver.run("READ_BUFFER", queue=1, memory=3, target_bytes=4) == MEM_OBJECT_ALLOCATION_FAILURE
         driver.do("RELEASE", kind=KINDS["MEMORY"], handle=3)
@@ -476,7 +476,7 @@ def test_an_image_is_counted_with_the_pitches_of_its_contents(dispatch_driver: P
             if last:
                 break
         assert last == MEM_OBJECT_ALLOCATION_FAILURE
-        # Without contents nobody asks for a pitch.
+        # Without contents, the pitch is ignored.
         driver.do("RELEASE", kind=KINDS["MEMORY"], handle=1)
         driver.do("CREATE_IMAGE", memory=20, flags=1, row_pitch=1 << 20, contents_offset=ABSENT, **shape)
 
@@ -495,7 +495,7 @@ def test_memory_that_commands_still_keep_is_waited_for(dispatch_driver: Path, po
         driver.lease(True)
         assert driver.completion(done).status == 0
         assert driver.reply(1000).status == 0
-        # A command that cannot go on is not waited for.
+        # The backend does not wait for a command that cannot run.
         driver.start("FILL_BUFFER", waits=[1], **fill)
         driver.send("RELEASE", kind=KINDS["MEMORY"], handle=1)
         refused = driver.ask("CREATE_BUFFER", memory=1, bytes=8 << 20, **plain)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What no client of ours sends: malformed messages of every kind, forged handles, wild numbers, and both at random."""
+"""Input that no correct client sends: malformed messages of every kind, forged handles, wild numbers, and random
+mixtures.
+"""
 
 import random
 import struct
@@ -36,7 +38,7 @@ from tests.compute.dispatch_rig import (
 
 BULK_BYTES = (8 << 20) - 4096 - (2 << 20)
 SOURCE = b"kernel void add(global int *a, int b, local int *l) { a[get_global_id(0)] += b; }"
-# Errors for an object of each kind that is not there.
+# The error for a missing object of each kind.
 WRONG = {
     "CONTEXT": INVALID_CONTEXT,
     "QUEUE": INVALID_COMMAND_QUEUE,
@@ -47,12 +49,12 @@ WRONG = {
     "EVENT": INVALID_EVENT,
     "MAPPING": INVALID_VALUE,
 }
-# A handle of each kind that no other kind has.
+# For each kind, a handle that no other kind uses.
 ONLY = {kind: 100 + number for kind, number in KINDS.items()}
 
 
 class Shared:
-    """One backend for tests that leave it as it was; another after one that did not."""
+    """A backend that tests share while they leave it unchanged. After a test that changed it, a new one is started."""
 
     def __init__(self, program: Path, cache: Path) -> None:
         self.program, self.cache = program, cache
@@ -94,7 +96,7 @@ def one_of_each(driver: Driver) -> None:
 
 
 def valid_fields(name: str) -> dict[str, Any]:
-    """Fields with which a message of this name names existing objects."""
+    """Fields that make a message of this name refer to existing objects."""
     values: dict[str, Any] = {}
     for field in request_layout(REQUESTS[name]).fields:
         if field.role in ("handle", "optional") and field.object in ONLY:
@@ -107,7 +109,7 @@ def valid_fields(name: str) -> dict[str, Any]:
 
 
 def alive(driver: Driver) -> None:
-    """It still answers, and its queue still works."""
+    """Check that the backend still answers and that its queue still works."""
     assert driver.ask("GET", query=9, device=0, param=0x1001, value_bytes=4).status == 0
     assert driver.run("MARKER", queue=ONLY["QUEUE"]) == 0
 
@@ -118,7 +120,7 @@ def test_a_message_of_any_wrong_length_is_malformed(driver: Driver, name: str) -
     for size in (*range(HEADER_BYTES, len(good), 8), len(good) + 8, len(good) + 4096):
         rest = good[HEADER_BYTES:size].ljust(size - HEADER_BYTES, b"\0")
         assert "malformed" in driver.malformed(HEADER.pack(size, REQUESTS[name].number, 0, 9) + rest), size
-    # Reserved fields, flags and counts.
+    # Wrong reserved fields, flags and counts.
     layout = request_layout(REQUESTS[name])
     at = HEADER_BYTES
     wrong = [HEADER.pack(len(good), REQUESTS[name].number, 0x8000, 9) + good[HEADER_BYTES:]]
@@ -158,7 +160,7 @@ def test_an_operation_that_there_is_not_is_malformed(driver: Driver, op: int) ->
 
 
 def handles() -> list[tuple[str, str, str]]:
-    """Message, field and kind of each handle that is one of a known kind."""
+    """Message, field and kind of each handle whose kind is known."""
     return [
         (name, field.name, field.object)
         for name, message in REQUESTS.items()
@@ -189,7 +191,7 @@ def test_a_number_in_use_is_not_given_again(driver: Driver) -> None:
             assert driver.ask(name, **values).status < 0, name
     event = {"queue": ONLY["QUEUE"], "event": ONLY["EVENT"]}
     assert driver.run("MARKER", **event) == INVALID_EVENT
-    # All are still what they were.
+    # All objects are unchanged.
     launch = {"kernel": ONLY["KERNEL"], "dimensions": 1, "global": [4, 0, 0], "queue": ONLY["QUEUE"]}
     arguments = [buffer(ONLY["MEMORY"]), struct.pack("=IIQ", 1, 4, 3), struct.pack("=IIQ", 5, 64, 0)]
     assert driver.run("LAUNCH", arguments=arguments, **launch) == 0
@@ -223,7 +225,7 @@ WILD = [0, 1, 2, 3, 4, 7, 8, 64, 100, 4095, 4096, 2**16, 2**20, 2**31, 2**32 - 1
 
 
 def random_message(source: random.Random, name: str) -> bytes:
-    """Mostly well formed, with existing objects and wild numbers."""
+    """Return a mostly well-formed message with existing objects and wild numbers."""
     values = valid_fields(name)
     layout = request_layout(REQUESTS[name])
     counts = {array.count for array in layout.arrays}
@@ -240,7 +242,8 @@ def random_message(source: random.Random, name: str) -> bytes:
         else:
             values[field.name] = source.choice(WILD) % most
     if name == "LAUNCH":
-        # Of whatever buffer has the handle now it reaches one element: what lies behind it may be unmapped.
+        # The launch may access only one element of the buffer that has the handle now: memory behind it may be
+        # unmapped.
         values["global"] = [source.choice([0, 1]), *(source.choice([0, 1, 3, 64]) for _ in range(2))]
         values["offset"] = [0, 0, 0]
         values["arguments"] = [buffer(ONLY["MEMORY"]), struct.pack("=IIQ", 1, 4, 1), struct.pack("=IIQ", 5, 64, 0)]
@@ -258,7 +261,7 @@ def random_message(source: random.Random, name: str) -> bytes:
 
 
 def play(driver: Driver, seed: int, count: int) -> None:
-    """Random messages; those that build programs or print are left to other tests."""
+    """Send random messages. Other tests cover messages that build programs or print."""
     source = random.Random(seed)
     slow = ("BUILD_PROGRAM", "COMPILE_PROGRAM", "LINK_PROGRAM", "CREATE_PROGRAM_WITH_BINARY")
     names = [name for name in REQUESTS if name not in slow]
@@ -270,7 +273,7 @@ def play(driver: Driver, seed: int, count: int) -> None:
 
 
 def one_or_none(driver: Driver) -> None:
-    """Let user events go, so that queues do not stand for good."""
+    """Complete user events, so queues do not stop forever."""
     driver.send("SET_USER_EVENT_STATUS", event=ONLY["EVENT"], status=0)
 
 

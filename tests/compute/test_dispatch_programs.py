@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of the OpenCL backend: compilers apart, headers, links, binaries, kernels and what may be asked of them."""
+"""Programs of the OpenCL backend: separate compilers, headers, links, binaries, kernels and queries."""
 
 import struct
 from collections.abc import Iterator
@@ -44,12 +44,12 @@ def driver(dispatch_driver: Path, pocl_cache: Path) -> Iterator[Driver]:
 
 
 def header(name: bytes, text: bytes) -> bytes:
-    """A record of a program's headers."""
+    """Return a record of a program's headers."""
     return struct.pack("=II", len(name), len(text)) + padded(name + text)
 
 
 def result(driver: Driver, kernel: int) -> int:
-    """What the kernel leaves in the buffer."""
+    """Run the kernel and return its result from the buffer."""
     launch = {"kernel": kernel, "dimensions": 1, "global": [1, 0, 0], "arguments": [buffer(1)]}
     assert driver.run("LAUNCH", queue=1, **launch) == 0
     assert driver.run("READ_BUFFER", queue=1, memory=1, target_bytes=4) == 0
@@ -102,7 +102,7 @@ def test_a_failed_build_has_a_log_and_the_program_can_be_built_again(driver: Dri
     driver.do("BUILD_PROGRAM", program=1, options=b"-DVALUE=5")
     driver.do("CREATE_KERNEL", kernel=1, program=1, name=b"set")
     assert result(driver, 1) == 5
-    # A program with kernels stays as it is.
+    # A program that has kernels cannot be built again.
     assert driver.ask("BUILD_PROGRAM", program=1).status == INVALID_OPERATION
     driver.do("RELEASE", kind=KINDS["KERNEL"], handle=1)
     driver.do("BUILD_PROGRAM", program=1, options=b"-DVALUE=6")
@@ -137,7 +137,7 @@ def test_a_binary_makes_the_same_program_in_another_process(
     answer = driver.do("GET", query=1, handle=1, param=0x1166, value_offset=64, value_bytes=size)
     assert (answer.bytes, answer.value_bytes) == (size, 0)
     binary = driver.get(64, size)
-    # A cache of its own, so that nothing but the binary has the program.
+    # A new cache, so only the binary contains the program.
     empty = tmp_path / "cache"
     empty.mkdir()
     with running(dispatch_driver, empty) as other:
@@ -209,7 +209,7 @@ def test_builds_do_not_hold_up_other_requests(driver: Driver) -> None:
     assert driver.ask("BUILD_PROGRAM", program=1).status == INVALID_OPERATION
     assert driver.run("FINISH", queue=1) == 0
     assert not [kept for kept in driver.kept if kept.call in (1001, 1002)]
-    # Released while it is being built.
+    # The program is released while it is being built.
     driver.do("RELEASE", kind=KINDS["PROGRAM"], handle=2)
     assert driver.reply(1001).status == driver.reply(1002).status == 0
     driver.do("CREATE_KERNEL", kernel=1, program=1, name=b"set")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Caps of native programs whose turns the firmware gives: in virtual time, beside the entitlement of the core."""
+"""Caps of native programs whose turns the firmware gives, in virtual time, compared with the core's entitlement."""
 
 from fractions import Fraction
 from random import Random
@@ -24,7 +24,7 @@ def test_a_cap_holds_on_an_idle_gpu_whatever_its_gate_takes(permille: int, perio
     gpu = Gpu([tenant], period_ns=period_ms * MS)
     gpu.run(10 * SECOND)
     assert tenant.duty.obtained_ns == pytest.approx(permille * 10 * MS, abs=2 * period_ms * MS)
-    # It is never ahead by more than what it may save up and what its gate takes.
+    # The tenant is never ahead by more than its saved credit and the time of its gate.
     assert tenant.duty.obtained_ns <= permille * 10 * MS + period_ms * MS
 
 
@@ -71,7 +71,7 @@ def test_a_cap_that_is_cut_counts_at_once() -> None:
     tenant.set_terms()
     before = tenant.duty.obtained_ns
     gpu.run(SECOND)
-    # The gate closes, and a period's earnings are all that it may have saved.
+    # The gate closes. The tenant may have saved up at most the earnings of one period.
     assert tenant.duty.obtained_ns - before <= 100 * MS + gpu.gate_ns + 4 * MS
 
 
@@ -105,7 +105,7 @@ def test_years_without_a_look_are_settled_at_once(works: bool) -> None:
     gpu.settle()
     assert neighbour.duty.obtained_ns == (gpu.now_ns if works else 0)
     assert capped.duty.credit_ns == 4 * MS
-    # Periods go on as they began.
+    # The periods keep their original phase.
     assert gpu.duties.now_ns == gpu.now_ns
     assert gpu.now_ns < gpu.duties.refill_ns <= gpu.now_ns + gpu.period_ns
     assert gpu.duties.refill_ns % gpu.period_ns == 0

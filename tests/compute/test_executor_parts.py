@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What broker, supervisor and vgpu-executor have in common: headers of windows, rates, and lines that are bounded."""
+"""What broker, supervisor and vgpu-executor share: headers of windows, rates, and bounded log lines."""
 
 import ctypes
 import errno
@@ -41,7 +41,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 @pytest.fixture
 def memory() -> Iterator[int]:
-    """A window that nobody has used."""
+    """An unused window."""
     descriptor = os.memfd_create("window")
     os.ftruncate(descriptor, 4 << 20)
     yield descriptor
@@ -114,7 +114,7 @@ def test_a_rate_has_a_burst_and_then_one_in_each_interval(parts: ctypes.CDLL) ->
     assert [take(parts, rate, SECOND) for _ in range(4)] == [0, 0, 0, 100]
     assert take(parts, rate, SECOND + 40) == 60
     assert take(parts, rate, SECOND + 100) == 0
-    # No more than the burst is saved up.
+    # At most one burst is saved up.
     assert [take(parts, rate, 2 * SECOND) for _ in range(4)] == [0, 0, 0, 100]
 
 
@@ -144,7 +144,7 @@ def test_one_line_a_second_is_let_through_and_the_others_are_counted(parts: ctyp
     assert [may(5 * SECOND + n) for n in (0, 1, SECOND - 1)] == [False] * 3
     assert due_ns() == 6 * SECOND
     assert left_out(6 * SECOND - 1) == 0
-    # The count comes before the next line, and is the second's line.
+    # The count comes before the next line, and counts as the line of that second.
     assert not may(6 * SECOND)
     assert left_out(6 * SECOND) == 4
     assert left_out(9 * SECOND) == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A native program's calls are made by its fence, on copies, and its memory is counted."""
+"""A native program's calls are made by its fence on copies, and its memory is counted."""
 
 import errno
 import os
@@ -40,7 +40,7 @@ def fenced(keeper: Path, gpu: Gpu) -> Iterator[Keeper]:
 
 
 def try_it(keeper: Path, gpu: Gpu, hostile: Path, what: str) -> list[str]:
-    """What the hostile program prints."""
+    """Return what the hostile program prints."""
     with run_fenced(keeper, gpu, str(hostile), what, str(gpu.fake.directory / "socket")) as running:
         assert running.process.stdout
         running.control.close()
@@ -65,7 +65,7 @@ def test_many_threads_and_what_they_leave(fenced: Keeper) -> None:
 
 
 def test_memory_comes_back_when_its_process_ends(fenced: Keeper) -> None:
-    """Each takes more than half of what there is, so none could while another's were counted."""
+    """Each process takes more than half of the memory, so it fails if memory of an earlier process is still counted."""
     assert fenced.program.do(f"storm 12 {40 * MIB}") == "ok 12"
     wait_for(lambda: fenced.shown().used_bytes == 0, "the last one's memory to come back")
 
@@ -104,7 +104,7 @@ def test_the_older_way_to_memory_is_counted_and_frees_nothing_that_the_gate_must
     assert fenced.shown().objects == objects
     assert program.do(f"heap 3 0 {handle}") == "ok " + handle
     assert fenced.shown().used_bytes == 0
-    # Other functions, as one that reads a pointer.
+    # Other functions are refused, for example one that reads a pointer.
     assert program.do("heap 27") == "failed status 0x1b"
 
 
@@ -140,7 +140,7 @@ def test_a_program_ends_while_its_call_is_held(fenced: Keeper) -> None:
 
 
 def test_a_client_ends_when_its_file_is_nobody_s(fenced: Keeper) -> None:
-    """As by execve(): its process lives on."""
+    """Like after execve(): the file is closed while the process lives on."""
     assert fenced.program.do(f"allocate {MIB}").startswith("ok")
     assert fenced.program.do("close") == "ok None"
     wait_for(lambda: fenced.shown().objects == 0, "the client to be freed")
@@ -148,7 +148,7 @@ def test_a_client_ends_when_its_file_is_nobody_s(fenced: Keeper) -> None:
 
 
 def test_a_client_stays_when_another_process_has_its_file(fenced: Keeper) -> None:
-    """As after a fork() whose parent ends."""
+    """Like after a fork() whose parent ends."""
     before = fenced.shown().objects
     assert fenced.program.do("leave").startswith("ok ")
     assert fenced.program.do("ask") == "ok 0"
@@ -172,7 +172,7 @@ def test_a_program_whose_file_is_with_somebody_else_is_killed(gpu: Gpu, tmp_path
             connection, _ = listener.accept()
             with connection:
                 _, files, _, _ = socket.recv_fds(connection, 1, 1)
-                # This process is none of the program's.
+                # This process does not belong to the program.
                 assert program.wait_for_end() == -signal.SIGKILL
                 os.close(files[0])
 
@@ -226,7 +226,8 @@ def test_a_program_has_no_privilege_with_which_the_driver_would_give_it_all_memo
 def test_a_fence_has_no_privilege_but_to_look_into_processes(fenced: Keeper) -> None:
     status = Path(f"/proc/{fenced.fence_pid}/status").read_text()
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    # CAP_SYS_PTRACE, CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH; root's, so that no tenant's process may stop it.
+    # CAP_SYS_PTRACE, CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH. The user is root, so no tenant's process may stop the
+    # fence.
     assert int(fields["CapPrm"], 16) == int(fields["CapEff"], 16) == 1 << 19 | 1 << 1 | 1 << 2
     assert fields["Uid"].split() == ["0"] * 4
 
@@ -235,7 +236,7 @@ def test_a_program_ends_with_the_supervisor(keeper: Path, gpu: Gpu) -> None:
     with run_fenced(keeper, gpu) as running:
         os.kill(running.process.pid, signal.SIGKILL)
         running.process.wait(LIMIT_S)
-        # It writes to the cgroup's kill file, which is a pipe here, and ends; calls then have nobody to answer them.
+        # The fence writes to the cgroup's kill file, which is a pipe here, and ends. After that, nobody answers calls.
         wait_for(lambda: not Path(f"/proc/{running.fence_pid}").exists(), "the fence to end")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate: after DONE nothing of a slice runs, whatever its children do, with each kind of gate."""
+"""The gate: after DONE, no process of a slice runs, whatever its children do. Tested with each kind of gate."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def counts(child: Child) -> tuple[int, ...]:
-    """What its threads, its main thread and a process that it has started have counted."""
+    """The counters of the child's threads, of its main thread and of a process that it has started."""
     return tuple(child.window.words.wholes[BULK_AT // 8 : BULK_AT // 8 + 3])
 
 
@@ -53,7 +53,7 @@ def wait_until_it_counts(child: Child, index: int) -> None:
 
 
 def priorities(pid: int) -> set[tuple[str, str]]:
-    """Real-time priority and policy of each thread: proc(5)'s fields 40 and 41."""
+    """Real-time priority and policy of each thread, which are fields 40 and 41 of proc(5)."""
     stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
     return {(fields[37], fields[38]) for fields in (stat.rsplit(")", 1)[1].split() for stat in stats)}
 
@@ -73,7 +73,7 @@ def test_a_child_that_ignores_the_lease_s_end_is_stopped(
             done = slice_.freeze()
             assert done.op == DONE
             before = [counts(child) for child in children]
-            # As many round trips to the supervisor as a lease of some milliseconds would take.
+            # These round trips to the supervisor take as long as a lease of some milliseconds.
             again = [slice_.freeze() for _ in range(50)]
             assert [counts(child) for child in children] == before
             assert all(message.processor_ns == again[0].processor_ns for message in again)
@@ -129,14 +129,14 @@ def test_compilers_work_behind_a_closed_gate(program: Path, tmp_path: Path, gate
         tell(child.window, 4, text=b"s")
         wait_for(lambda: len(slice_.processes()) == 3, "a compiler")
         slice_.freeze()
-        # The child cannot take the answer, and the compiler ends all the same.
+        # The frozen child cannot receive the answer. The compiler is ended nevertheless.
         wait_for(lambda: "timed out" in slice_.log.read_text(), "the compiler's end")
         slice_.thaw()
         child.window.reply()
 
 
 def test_a_descendant_is_stopped_and_killed_too(program: Path, tmp_path: Path, gate: str) -> None:
-    """Without a sandbox a child can start processes, and put them out of its sight."""
+    """Without a sandbox, a child can start processes and detach them from itself."""
     options = ("--backend", "hostile", "--gate", gate, "--sandbox", "none")
     with run_slice(tmp_path, *options, child=program) as slice_:
         child = slice_.start()
@@ -170,7 +170,7 @@ def test_closing_times_are_logged(program: Path, tmp_path: Path, gate: str) -> N
 
 
 def test_a_child_goes_on_with_the_priority_that_it_had(program: Path, tmp_path: Path, gate: str) -> None:
-    """Its threads run before others while they stop, where the supervisor may give them that."""
+    """If the supervisor has the privilege, it raises the priority of the child's threads while they stop."""
     with run_slice(tmp_path, "--backend", "hostile", "--gate", gate, child=program) as slice_:
         child = slice_.start()
         tell(child.window, SPIN)
@@ -178,7 +178,7 @@ def test_a_child_goes_on_with_the_priority_that_it_had(program: Path, tmp_path: 
         for _ in range(20):
             wait_until_it_counts(child, 0)
             slice_.freeze()
-            # SIGCONT takes a SIGSTOP back, so with signals no thread may get a priority.
+            # SIGCONT cancels a SIGSTOP, so with signals no thread may get a priority.
             if gate == "signal":
                 assert priorities(pid) == {("0", "0")}
             slice_.thaw()
@@ -186,7 +186,7 @@ def test_a_child_goes_on_with_the_priority_that_it_had(program: Path, tmp_path: 
 
 
 def processor_s(pid: int) -> float:
-    """Processor time that a process has used."""
+    """Return the processor time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -199,7 +199,7 @@ def test_a_child_that_dies_behind_a_closed_gate_costs_the_supervisor_nothing(tmp
         first = slice_.start()
         slice_.freeze()
         later = [slice_.try_start()[0] for _ in range(3)]
-        # All that tells of its end is there when the supervisor looks.
+        # Stop the supervisor, so it finds all signs of the child's end at the same time.
         pid = slice_.pid_of(first.number)
         os.kill(slice_.process.pid, signal.SIGSTOP)
         kill(pid)
@@ -208,7 +208,7 @@ def test_a_child_that_dies_behind_a_closed_gate_costs_the_supervisor_nothing(tmp
         wait_for(lambda: not is_alive(pid), "the child's end")
         os.kill(slice_.process.pid, signal.SIGCONT)
         slice_.wait_for_exit(first.number)
-        # In the place of the first one.
+        # This child takes the place of the first one.
         later.append(slice_.try_start()[0])
         before = processor_s(slice_.process.pid)
         time.sleep(1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guest library in a VM: the device's calls are played in its own process, and the child by the test."""
+"""The guest library in a VM. Its own process plays the device's calls, and the test plays the child."""
 
 import ctypes
 import errno
@@ -55,7 +55,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Device:
-    """A window as file, the kernel's words beside it, and the child's side of both."""
+    """A window as a file, the words of the guest's kernel in another file, and the child's side of both."""
 
     def __init__(self, client: Path, path: Path) -> None:
         self.client = client
@@ -78,7 +78,7 @@ class Device:
         return subprocess.Popen([self.client, *scenario], stdout=pipe, stderr=pipe, text=True, env=environment)
 
     def run(self, *scenario: str) -> tuple[list[str], str]:
-        """What a client says that needs no child."""
+        """Run a client that needs no child, and return its output."""
         return finish(self.start(*scenario))
 
     def begin(self, state: int, *, reason: bytes = b"", version: int = 1) -> None:
@@ -87,17 +87,17 @@ class Device:
         self.words.halves[CHILD_AT // 4] = state
 
     def say(self, state: int) -> None:
-        """What the guest's kernel hears of the host."""
+        """Set the state of the host that the guest's kernel sees."""
         self.control.halves[0] = state
         self.control.wake(TO_GUEST_AT)
 
     def ring(self, word_at: int) -> None:
-        """As a child does: change a word that the guest may sleep on, and have it woken."""
+        """Change a word that the guest may sleep on, and wake the guest, like a child does."""
         self.words.halves[word_at // 4] += 1
         self.control.wake(TO_GUEST_AT)
 
     def wait_for_waits(self, count: int) -> None:
-        """The client waits, so often by now."""
+        """Wait until the client has begun this many waits."""
         wait_for(lambda: int(self.control.halves[WAITS_AT // 4]) >= count, f"wait {count}")
 
     def word(self, at: int) -> int:
@@ -107,7 +107,7 @@ class Device:
         return int(self.words.wholes[at // 8])
 
     def wait_for_requests(self) -> None:
-        """Sleep until the client rings; nothing else wakes a child."""
+        """Sleep until the client rings. Nothing else wakes a child."""
         while self.whole(REQUEST_RING_AT + TAIL) == self.head:
             rings = int(self.control.halves[TO_CHILD_AT // 4])
             self.words.halves[(REQUEST_RING_AT + SLEEPING) // 4] = 1
@@ -117,7 +117,7 @@ class Device:
             assert int(self.control.halves[TO_CHILD_AT // 4]) != rings, "the client does not ring"
 
     def take(self) -> int:
-        """The next request's call."""
+        """Return the call of the next request."""
         while True:
             self.wait_for_requests()
             size, op, _, call = HEADER.unpack_from(self.memory, REQUEST_DATA_AT + self.head % RING_BYTES)
@@ -151,7 +151,7 @@ def test_requests_and_replies_pass_while_both_sides_sleep(device: Device) -> Non
     process = device.start("echo", "40")
     device.begin(SERVING)
     device.say(OPEN)
-    # More than the ring holds: the client sleeps for room as well.
+    # The requests exceed the ring, so the client also sleeps for room.
     wait_for(lambda: bool(device.word(REQUEST_RING_AT + FULL)), "a client that waits for room")
     for _ in range(40):
         device.answer(device.take())
@@ -161,13 +161,13 @@ def test_requests_and_replies_pass_while_both_sides_sleep(device: Device) -> Non
 def test_a_program_waits_until_its_child_serves(device: Device) -> None:
     process = device.start("start")
     device.wait_for_waits(1)
-    # Rings, and a header without a child, mean nothing.
+    # The client ignores rings and a header without a serving child.
     device.say(OPEN)
     device.wait_for_waits(2)
     device.begin(STARTING)
     device.say(OPEN)
     device.wait_for_waits(3)
-    # Nothing was written into the window before.
+    # Until now, the client has not written into the window.
     assert not any(device.memory[CHILD_AT:PAGE])
     device.begin(SERVING)
     device.say(OPEN)
@@ -219,7 +219,7 @@ def test_a_program_outlives_a_reset_while_it_waits(device: Device) -> None:
     process = device.start("wait")
     device.take()
     device.wait_for_waits(1)
-    # Its pages are gone: an access is SIGBUS.
+    # The window's pages are gone, so an access causes SIGBUS.
     device.control.halves[0] = RESET
     os.ftruncate(device.file.fileno(), 0)
     device.control.wake(TO_GUEST_AT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client's library by itself, with a player in place of broker and child."""
+"""The client's library alone, with a player in place of broker and child."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def test_a_launch_carries_all_arguments_of_its_kernel(played: Played) -> None:
         assert player.stdout is not None
         lines = player.stdout.read().splitlines()
     launches = [line for line in lines if line.startswith("LAUNCH")]
-    # The third names the second's event unless that has ended already.
+    # The third launch waits for the second's event, unless that event has already completed.
     assert [line.partition("arguments")[2] for line in launches] == [
         " 2 data 16 global 64 kind 2 bytes 0 kind 1 bytes 16"
     ] * 3
-    # What creates something that can only fail for want of memory is not waited for.
+    # The library does not wait for a creation that can only fail because memory runs out.
     assert "CREATE_BUFFER alone" in lines
     assert "CREATE_PROGRAM_WITH_SOURCE alone" in lines
     assert "CREATE_KERNEL call" in lines
@@ -65,7 +65,7 @@ def test_without_a_socket_there_is_no_platform(played: Played) -> None:
     done(result)
     wanted = "vgpumgr: VGPUMGR_SOCKET is not set; use vgpumgr run --tenant NAME -- PROGRAM"
     assert result.stderr == f"{wanted} (in a VM: there is no /dev/vgpu*-compute)\n"
-    # Where it is installed for everybody, most programs do not want it.
+    # Where the library is installed system-wide, most programs do not use it, so it must print nothing.
     del environment["OCL_ICD_VENDORS"]
     call = f"CDLL({str(LIBRARY)!r}).clIcdGetPlatformIDsKHR(0, None, byref(c_uint()))"
     code = f"from ctypes import CDLL, byref, c_uint; print({call})"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The allocator of the bulk area by itself."""
+"""The allocator of the bulk area alone."""
 
 from __future__ import annotations
 

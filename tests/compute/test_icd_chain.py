@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client's library through broker, supervisor and child: results are those of the library used directly."""
+"""The client's library through broker, supervisor and child gives the same results as the OpenCL library itself."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def running() -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def direct(program: Path) -> dict[str, list[str]]:
-    """What the library itself comes to, by part."""
+    """The direct results of the OpenCL library, by part."""
     environment = {key: value for key, value in os.environ.items() if key != "VGPUMGR_SOCKET"}
     done = subprocess.run([program], env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=True)
     return split(done.stdout)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make -C compute install`: all programs are where the command line, the agent and the runtime look for them."""
+"""`make -C compute install` puts all programs where the command line, the agent and the runtime look for them."""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Native programs, from their launcher to the GPU: who is taken, what ends them, and what is left."""
+"""Native programs, from their launcher to the GPU: which are accepted, what ends them, and what they leave behind."""
 
 import json
 import os
@@ -128,7 +128,7 @@ def test_what_is_left_when_all_die_at_once_is_killed_by_the_next_broker(
     for pid in keepers:
         os.kill(pid, signal.SIGKILL)
     broker.process.wait(LIMIT_S)
-    # Nobody is left who could have killed it.
+    # No process is left that could have killed the program.
     assert program.process.poll() is None
     (cgroup,) = enclosures(broker)
     broker.process = broker.start(json.dumps(broker.settings()).encode())
@@ -191,7 +191,7 @@ def test_memory_is_counted_and_what_exceeds_it_is_out_of_memory(broker: NativeBr
     assert program.do(f"allocate {40 * MIB}") == "failed status 0x51"
     assert program.do(f"free {half.split()[1]}") == "ok None"
     assert program.do(f"allocate {60 * MIB}").startswith("ok ")
-    # Another program of the tenant has what is left.
+    # After the tenant's limit is raised, the program can allocate more memory.
     broker.set_tenants([native_tenant("blue", memory_bytes=200 * MIB), native_tenant("red")])
     assert program.do(f"allocate {120 * MIB}").startswith("ok ")
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Native programs as the broker sees them: hostile launchers, and requests that cross on the way to a supervisor.
 
-The supervisors are the test itself (broker_rig.py), so that each moment is the test's choice.
+The test itself plays the supervisors (broker_rig.py), so it chooses the order of all events.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ TAKE, TOLD_BYTES = 0xC0502100, 80
 
 @dataclass
 class Launchers:
-    """Real launchers that the test answers, for the descriptors by which the kernel tells of their calls."""
+    """Real launchers that the test answers. They provide the descriptors on which the kernel reports their calls."""
 
     folder: Path
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def listener(self) -> int:
-        """One whose launcher has made its call, of which nobody is told a second time: to others it makes none."""
+        """Return a listener whose launcher has made its call. The test has received it, so others see no call."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as own:
             path = self.folder / f"launcher-{len(self.processes)}"
             own.bind(str(path))
@@ -94,7 +94,7 @@ def broker_of(*tenants: dict[str, Any], turns: str = "firmware") -> Iterator[Nat
 
 @dataclass(frozen=True)
 class Asked:
-    """What the broker asks of a supervisor."""
+    """A request of the broker to a supervisor."""
 
     op: int
     sequence: int
@@ -111,7 +111,7 @@ def take(supervisor: Supervisor) -> Asked:
 
 
 def take_until(supervisor: Supervisor, op: int, *, answer: bool = True) -> Asked:
-    """The next request of this kind, answered or not; all before it are answered."""
+    """Return the next request of this kind and answer it if `answer` is set. Earlier requests are always answered."""
     while True:
         asked = take(supervisor)
         if asked.op != op or answer:
@@ -125,7 +125,7 @@ def has_request(supervisor: Supervisor) -> bool:
 
 
 def announce(program: Program, descriptor: int) -> Program:
-    """What a launcher says."""
+    """Send the announcement of a launcher."""
     message = CLIENT_MESSAGE.pack(VERSION, NATIVE, 0, 0, 0, b"")
     socket.send_fds(program.socket, [message], [descriptor])
     os.close(descriptor)
@@ -185,14 +185,14 @@ def test_launchers_that_wait_count_as_processes(launchers: Launchers) -> None:
 
 
 def is_heard(broker: NativeBroker, program: Program) -> bool:
-    """Something that it has said is not read yet."""
+    """Return whether a part of what the program has sent is still unread."""
     queued = fcntl.ioctl(program.socket, 0x5411, b"\0" * 4)
     broker.shown("blue")
     return bool(struct.unpack("=i", queued)[0])
 
 
 def begin(broker: NativeBroker, supervisor: Supervisor, name: str) -> tuple[subprocess.Popen[str], int]:
-    """A program that is taken; its number."""
+    """Start a program that the broker accepts. Returns its process and its number."""
     process = launch(broker, name, "true")
     return process, take_until(supervisor, START_NATIVE).child
 
@@ -209,7 +209,7 @@ def test_a_program_that_starts_while_its_gate_opens_does_not_wait_for_a_second_o
         first, number = begin(broker, supervisor, "blue")
         supervisor.send(WORKS, child=number, status=1)
         take_until(supervisor, FREEZE)
-        # It opens, and that is not answered yet: whoever comes now comes after it.
+        # The opening of the gate is not answered yet, so a program that starts now comes after it.
         take_until(supervisor, THAW, answer=False)
         second = launch(broker, "blue", "true")
         assert take_until(supervisor, START_NATIVE).status == 0
@@ -227,13 +227,13 @@ def test_in_exclusive_turns_nobody_opens_a_gate_that_is_closing() -> None:
         rival, other = begin(broker, red, "red")
         red.send(WORKS, child=other, status=1)
         closing = take_until(blue, FREEZE, answer=False)
-        # Its lease ends, and now a program of its own begins to work.
+        # The tenant's lease ends, and now another program of the same tenant begins to work.
         blue.send(WORKS, child=later, status=1)
         wait_for(lambda: broker.native("blue")["working"] == 2, "the second one to be known to work")
         assert not has_request(blue)
         blue.send(DONE, sequence=closing.sequence)
         take_until(red, THAW)
         take_until(red, FREEZE)
-        # It opens with the next lease.
+        # The gate opens with the next lease.
         assert take_until(blue, THAW).sequence > closing.sequence
         end(first, second, rival)

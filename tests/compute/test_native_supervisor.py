@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real supervisor with its fences, whose broker is the test: requests that cross with what programs do."""
+"""A real supervisor with its fences. The test plays the broker and sends requests that cross with programs' actions."""
 
 import os
 import select
@@ -39,7 +39,7 @@ def tenant(gpu: Gpu) -> Iterator[Slice]:
 
 @contextmanager
 def announced(folder: Path, gpu: Gpu) -> Iterator[tuple[NativeProgram, int]]:
-    """A program whose launcher waits for its supervisor, and the descriptor by which the kernel tells of it."""
+    """A program whose launcher waits for its supervisor, and the descriptor on which the kernel reports its call."""
     command = (sys.executable, "-S", str(PROGRAM), str(gpu.fake.directory / "socket"), gpu.version)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as own:
         own.bind(str(folder / "launcher"))
@@ -78,7 +78,7 @@ def has_answered(program: NativeProgram) -> bool:
 
 def test_a_program_that_starts_after_the_gate_has_closed_waits_for_it(tenant: Slice, gpu: Gpu, tmp_path: Path) -> None:
     with announced(tmp_path, gpu) as (program, listener):
-        # What its broker said of the gate was true when it said it.
+        # The broker's state of the gate was correct when it sent the request.
         assert tenant.freeze().op == DONE
         start(tenant, program, listener)
         program.wait_until_ready()
@@ -96,7 +96,9 @@ FREEZER = Path("/sys/fs/cgroup/freezer")
 
 @contextmanager
 def held_up(pid: int, name: str) -> Iterator[None]:
-    """A process that does not end before the end of the block, killed or not: as in a driver's clean-up."""
+    """Keep a process from ending until the end of the block, even if it is killed. A driver's clean-up has the same
+    effect.
+    """
     cgroup = FREEZER / name
     cgroup.mkdir()
     try:
@@ -124,7 +126,7 @@ def test_the_gate_does_not_wait_for_a_killed_program_that_takes_long_to_end(
             before = observer.progress_ns(0)
             observer.pass_time(MS)
             assert observer.progress_ns(0) == before
-            # It is nobody's any more: its channels stay closed.
+            # The killed program no longer belongs to the slice, so its channels stay closed.
             assert tenant.thaw().op == DONE
             observer.pass_time(MS)
             assert observer.progress_ns(0) == before

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns of native programs: weights by the firmware's timeslices, caps and exclusive turns by the gate."""
+"""Turns of native programs: weights by the firmware's timeslices; caps and exclusive turns by the gate."""
 
 import fcntl
 import os
@@ -32,7 +32,7 @@ def broker_of(gpu: Gpu, *tenants: dict[str, Any], **options: Any) -> Iterator[Na
 
 
 def timeslices(gpu: Gpu) -> list[int]:
-    """What the driver was told, in us. Ends the fake."""
+    """Return the timeslices that the driver received, in us. Ends the fake."""
     return [
         int.from_bytes(bytes.fromhex(str(entry["params"])), "little")
         for entry in gpu.fake.log()
@@ -109,7 +109,7 @@ def test_a_cap_closes_the_gate_on_an_idle_gpu(gpu: Gpu) -> None:
         wait_for(lambda: broker.native("blue")["gates"] >= first[1]["gates"] + 20, "twenty periods")
         last = broker.control.show(), broker.native("blue")
         elapsed = last[0]["now_ns"] - first[0]["now_ns"]
-        # By the broker's counters, which are what it enforces; two periods may be saved up or owed.
+        # Measured by the counters that the broker enforces. Up to two periods may be saved up or owed.
         assert last[1]["obtained_ns"] - first[1]["obtained_ns"] <= 0.3 * elapsed + 3 * broker.period_ns
         assert broker.shown("blue")["supervisor"]["enforced_by"] == "firmware+gate"
 
@@ -164,6 +164,6 @@ def test_work_that_begins_while_the_gate_is_closed_waits_for_it(gpu: Gpu) -> Non
         blue.work()
         works(broker, "blue")
         wait_for(lambda: not broker.native("blue")["open"], "the gate to close")
-        # A question is answered meanwhile, and what makes channels is done when the gate is open.
+        # Questions are answered while the gate is closed. Calls that make channels wait until it is open.
         assert second.do("begin") == "ok None"
         assert second.do("work").startswith("ok ")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate on NVIDIA's driver: what a child has on the GPU stops with it, and goes on with it.
+"""The gate on NVIDIA's driver: a child's work on the GPU stops and continues together with the child.
 
-Time on the fake GPU passes only while the observer lets it, so that what a group runs meanwhile is exact.
+Time on the fake GPU passes only when the observer advances it, so a group's run time is exact.
 """
 
 import fcntl
@@ -44,7 +44,7 @@ from tests.gpu.fakerm.client import FakeClient
 from tests.gpu.fakerm.gpu import Behaviour
 
 MS = 1_000_000
-# A turn begins with a switch.
+# Each turn begins with a switch of this duration.
 SWITCH_NS = 100_000
 INFO = 0xA06C0106
 
@@ -62,14 +62,14 @@ def tenant(tmp_path: Path, gpu: Gpu, driver_child: Path) -> Iterator[Slice]:
 
 
 def runs(observer: FakeClient, *, group: int = 0, ns: int = 10 * MS) -> int:
-    """How much of a time a group runs."""
+    """Return how long a group runs within `ns`."""
     before = observer.progress_ns(group)
     observer.pass_time(ns)
     return observer.progress_ns(group) - before
 
 
 def disablings(gpu: Gpu) -> list[tuple[bool, set[int]]]:
-    """Calls that disabled or enabled channels, and which. Ends the driver."""
+    """Return the calls that disabled or enabled channels, with their channels. Ends the driver."""
     found = []
     for entry in gpu.fake.log():
         if entry.get("cmd") == DISABLE:
@@ -80,7 +80,7 @@ def disablings(gpu: Gpu) -> list[tuple[bool, set[int]]]:
 
 
 def relay_of(tenant: Slice) -> int:
-    """The relay of the only child."""
+    """Return the relay's process of the only child."""
     (relay,) = [pid for pid in tenant.processes() if Path(f"/proc/{pid}/comm").read_text() == "vgpu-relay\n"]
     return relay
 
@@ -174,7 +174,7 @@ def test_a_tenant_that_is_stopped_leaves_the_gpu_to_its_neighbour(
 
 
 def test_one_call_at_a_time_over_all_slices(tmp_path: Path, driver_child: Path) -> None:
-    """Two at once leave both stuck, so gates of two supervisors that close and open together wait for each other."""
+    """Two simultaneous calls would leave both groups stuck, so the gates of two supervisors wait for each other."""
     with (
         run_gpu(disable_s=0.02) as gpu,
         gpu.observer() as observer,
@@ -226,7 +226,7 @@ def test_where_channels_cannot_be_disabled_timeslices_stand_in(tmp_path: Path, d
         child = DriverChild(tenant.start().window)
         for _ in range(2):
             assert tenant.freeze().op == DONE
-            # A timeslice is a weight: nobody is stopped beside an idle neighbour.
+            # A timeslice is only a weight: it does not stop a tenant whose neighbour is idle.
             assert tenant.thaw().enforced == EXECUTOR
         assert "event=gate by timeslices: driver: status 0x56" in tenant.log.read_text()
         log: list[dict[str, Any]] = gpu.fake.log()
@@ -237,7 +237,7 @@ def test_where_channels_cannot_be_disabled_timeslices_stand_in(tmp_path: Path, d
 
 
 def test_what_was_disabled_before_the_driver_refused_goes_on(tmp_path: Path, driver_child: Path) -> None:
-    """The driver takes the first client's channels and refuses those of the second."""
+    """The driver disables the first client's channels and refuses those of the second."""
     with (
         run_gpu(refuse_later_disable=True) as gpu,
         gpu.observer() as observer,
@@ -295,7 +295,7 @@ def test_a_driver_that_does_not_make_kernels_preemptible_leaves_no_gate(tmp_path
         assert runs(observer) > 0
         assert tenant.thaw().enforced == EXECUTOR
         assert tenant.log.read_text().count("its kernels may run to their end") == 1
-        # The next child says nothing of the kind.
+        # The next child has no such restriction.
         tenant.kill(started.number)
         tenant.wait_for_exit(started.number)
         tenant.start()
@@ -303,7 +303,7 @@ def test_a_driver_that_does_not_make_kernels_preemptible_leaves_no_gate(tmp_path
 
 
 def test_a_child_whose_channels_cannot_be_stopped_is_killed(tenant: Slice, observer: FakeClient) -> None:
-    """It has given back the subdevice, without which the driver takes no list."""
+    """The child has freed the subdevice. Without it, the driver accepts no list of channels."""
     first = tenant.start()
     hostile_child = tenant.start()
     hostile = DriverChild(hostile_child.window)
@@ -313,7 +313,7 @@ def test_a_child_whose_channels_cannot_be_stopped_is_killed(tenant: Slice, obser
     assert exited.reason == "what it has on the GPU could not be stopped"
     assert tenant.answer(sequence).op == DONE
     assert runs(observer, group=1) == 0
-    # The other one is stopped, and lives.
+    # The other child is stopped and lives.
     assert runs(observer) == 0
     tenant.thaw()
     assert runs(observer) > 0
@@ -322,13 +322,13 @@ def test_a_child_whose_channels_cannot_be_stopped_is_killed(tenant: Slice, obser
 
 
 def test_a_call_that_is_under_way_is_made_once_and_the_gate_waits_for_it(tmp_path: Path, driver_child: Path) -> None:
-    """A thread that were frozen meanwhile would ask for the call a second time."""
+    """A thread that was frozen during its call would make the call a second time."""
     with run_gpu(info_s=0.3) as gpu, run_driver_slice(tmp_path, gpu, driver_child) as tenant:
         child = DriverChild(tenant.start().window)
         answers = []
         asking = threading.Thread(target=lambda: answers.append(child.control(child.context.group, INFO, bytes(4))))
         asking.start()
-        # The relay waits for the driver: recvfrom(), in the fake.
+        # The relay waits for the fake driver in recvfrom().
         relay = Path(f"/proc/{relay_of(tenant)}/syscall")
         wait_for(lambda: relay.read_text().startswith("45 "), "the call")
         assert tenant.freeze().op == DONE
@@ -347,18 +347,18 @@ def test_a_relay_has_no_privilege_but_to_look_into_its_child(tenant: Slice) -> N
     assert fields["Groups"].strip() == ""
     assert int(fields["CapEff"], 16) == int(fields["CapPrm"], 16) == 1 << 19
     assert fields["NoNewPrivs"] == "1"
-    # Its one capability counts in the child's user namespace only.
+    # The relay's only capability is valid in the child's user namespace alone.
     namespaces = [Path(f"/proc/{pid}/ns/user").readlink() for pid in (relay_of(tenant), tenant.pid_of(1), os.getpid())]
     assert namespaces[0] == namespaces[1] != namespaces[2]
     descriptors = sorted(int(path.name) for path in Path(f"/proc/{relay_of(tenant)}/fd").iterdir())
-    # Standard ones, the child's calls, process and memory, and the GPU, without which the driver makes no device.
+    # Standard files; the child's calls, process and memory; and the GPU, without which the driver makes no device.
     assert descriptors == [0, 1, 2, 3, 4, 5, 6]
     assert "cannot open" not in tenant.log.read_text()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may write into a relay")
 def test_a_table_without_an_end_is_not_believed(tenant: Slice) -> None:
-    """A relay that was taken over shares its memory with the supervisor."""
+    """An attacker who controls a relay can write the memory that it shares with the supervisor."""
     child = tenant.start()
     relay = relay_of(tenant)
     maps = Path(f"/proc/{relay}/maps").read_text().splitlines()
@@ -406,7 +406,7 @@ def test_a_child_that_is_killed_while_it_is_stopped_is_gone_from_the_gpu(tenant:
 
 
 def with_module(version: str) -> tuple[str, ...]:
-    """A machine whose kernel has NVIDIA's module."""
+    """Simulates a machine whose kernel has NVIDIA's module."""
     script = f'mount -t tmpfs none /sys/module && mkdir /sys/module/nvidia && echo {version} > "$0" && exec "$@"'
     return ("unshare", "--mount", "sh", "-c", script, "/sys/module/nvidia/version")
 

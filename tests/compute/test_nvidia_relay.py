@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A child's calls to NVIDIA's driver are made for it, on copies: what was decided upon is what is done."""
+"""The relay makes a child's calls to NVIDIA's driver on copies, so it makes exactly the call that was checked."""
 
 import errno
 import os
@@ -60,7 +60,7 @@ def child(tenant: Slice) -> DriverChild:
 
 
 def commands(gpu: Gpu) -> list[int]:
-    """Control calls that reached the driver. Ends it."""
+    """Return the control calls that reached the driver. Ends the driver."""
     return [int(entry["cmd"]) for entry in gpu.fake.log() if entry["call"] == "control"]
 
 
@@ -74,7 +74,7 @@ def test_a_command_that_changes_while_it_is_looked_at_is_done_as_it_was_allowed(
     answer = child.race(child.context.group, 0xA06C0104, SET_TIMESLICE, timeslice, times=2000)
     assert answer.result == 0
     assert answer.ok + answer.refused == 2000
-    # Both were seen: some calls were allowed and some were not.
+    # The relay saw both commands: it allowed some calls and refused others.
     assert answer.ok > 0
     assert answer.refused > 0
     reached = commands(gpu)
@@ -101,7 +101,7 @@ def test_what_a_group_gets_is_not_the_child_s_to_say(
 ) -> None:
     answer = child.control(child.context.group, command, parameters)
     assert (answer.result, answer.word(28)) == (0, NOT_PERMITTED)
-    # Its first scheduling, when it began, is all that the driver heard of.
+    # The driver received only the first scheduling, which the child made at its start.
     assert commands(gpu) == [SCHEDULE]
 
 
@@ -129,7 +129,9 @@ def test_nor_what_the_gpu_does(child: DriverChild, gpu: Gpu, command: int) -> No
     ids=hex,
 )
 def test_nor_what_others_have_of_it(child: DriverChild, gpu: Gpu, command: int) -> None:
-    """Its timer, heat and clocks, the processes on it, and memory for another process, which libraries ask for."""
+    """The GPU's timer, temperature and clocks, processes on it, and memory for other processes. Libraries ask for
+    these.
+    """
     answer = child.control(child.context.subdevice, command, bytes(64))
     assert (answer.result, answer.word(28)) == (0, NOT_PERMITTED)
     assert commands(gpu) == [SCHEDULE]
@@ -171,17 +173,17 @@ def test_a_control_call_with_flags_or_another_client_is_none(child: DriverChild,
 
 
 def test_lists_that_parameters_point_to_are_copied(child: DriverChild) -> None:
-    """The driver is given addresses of the relay's copies, and the child keeps its own."""
+    """The driver receives addresses of the relay's copies. The child's own addresses stay unchanged."""
     at = 64
     parameters = struct.pack("=IxxxxQ", 2, at + 32).ljust(32, b"\0") + struct.pack("=4I", 7, 0, 8, 0)
     header = struct.pack("=4IQ2I", child.context.client, child.context.subdevice, 0x20801201, 0, at, 32, 0xFFFFFFFF)
     data = header.ljust(at, b"\0") + parameters
     answer = child.ioctl(number(CONTROL, 32), data, pointers=(16, at + 8))
     assert (answer.result, answer.word(28)) == (0, OK)
-    # Both pointers are as far apart as they were.
+    # The distance of both pointers is unchanged.
     first, second = (struct.unpack_from("=Q", answer.data, where)[0] for where in (16, at + 8))
     assert second - first == 32
-    # A list without an end, and one that is nowhere.
+    # A list whose length is huge, and a list at an invalid address.
     endless = header.ljust(at, b"\0") + struct.pack("=IxxxxQ", 0xFFFFFFFF, at + 32).ljust(32, b"\0")
     assert child.ioctl(number(CONTROL, 32), endless, pointers=(16, at + 8)).result == -errno.E2BIG
     nowhere = header.ljust(at, b"\0") + struct.pack("=IxxxxQ", 2, 8).ljust(32, b"\0")
@@ -189,7 +191,7 @@ def test_lists_that_parameters_point_to_are_copied(child: DriverChild) -> None:
 
 
 def test_the_driver_s_version_has_parameters_of_the_driver_s_size(child: DriverChild) -> None:
-    """Without lengths, nothing is copied, and the size alone decides."""
+    """Parameters without lengths are not copied; only their size is checked."""
     assert child.control(child.context.client, 0x0101, bytes(48)).word(28) == 0x3A
     assert child.control(child.context.client, 0x0101, bytes(40)).word(28) != 0x3A
 
@@ -199,7 +201,7 @@ def test_an_envelope_hides_nothing(child: DriverChild, gpu: Gpu) -> None:
     data = struct.pack("=IIQ", CONTROL, 32, 32).ljust(32, b"\0") + control.ljust(64, b"\0") + struct.pack("=Q", 1)
     answer = child.ioctl(number(XFER, 16), data, pointers=(8, 48))
     assert (answer.result, answer.word(32 + 28)) == (0, NOT_PERMITTED)
-    # What may be done without one only because its number cannot change any more.
+    # Calls that are allowed without an envelope only because their number cannot change any more.
     assert child.ioctl(number(XFER, 16), struct.pack("=IIQ", 0x4E, 56, 32), pointers=(8,)).result == -errno.EPERM
     assert child.ioctl(number(XFER, 16), struct.pack("=IIQ", XFER, 16, 32), pointers=(8,)).result == -errno.EPERM
     assert commands(gpu) == [SCHEDULE]
@@ -221,11 +223,11 @@ def test_calls_that_nobody_needs_are_refused(child: DriverChild, escape: int) ->
     ids=hex,
 )
 def test_calls_whose_number_says_all_go_on_in_the_child(child: DriverChild, request_number: int) -> None:
-    """The kernel answers: it knows none of the driver's calls on a socket."""
+    """The kernel answers these calls. It does not support any of the driver's calls on a socket."""
     assert child.ioctl(request_number, bytes(256)).result == -errno.ENOTTY
 
 
-# Number, bytes, and offsets of file, client, its object and the status of calls about managed memory.
+# Calls about managed memory: number, bytes, and offsets of file, client, the client's object and status.
 MANAGED = [(25, 32, 16, 20, 24, 28), (27, 56, 16, 20, 24, 48), (33, 9264, 9248, 9252, 9256, 9260)]
 
 
@@ -233,7 +235,9 @@ MANAGED = [(25, 32, 16, 20, 24, 28), (27, 56, 16, 20, 24, 48), (33, 9264, 9248, 
 def test_calls_about_managed_memory_that_name_a_client_are_made_by_who_made_it(
     child: DriverChild, gpu: Gpu, call: tuple[int, ...]
 ) -> None:
-    """The driver shares a client's objects with the process that made it: with the relay, and not with the child."""
+    """The driver shares a client's objects only with the process that made the client. That is the relay, not the
+    child.
+    """
     request, size, file_at, client_at, object_at, status_at = call
     context = child.context
 
@@ -249,14 +253,14 @@ def test_calls_about_managed_memory_that_name_a_client_are_made_by_who_made_it(
     data = asked(context.client)
     answer = child.ioctl(request, data)
     assert (answer.result, answer.word(status_at)) == (0, OK)
-    # All else is as the child has it, its own descriptor too.
+    # All other bytes are those of the child, including its own descriptor.
     assert answer.data[:size] == data[:status_at] + struct.pack("=I", OK) + data[status_at + 4 :]
     refused = child.ioctl(request, asked(context.client + 1))
     assert (refused.result, refused.word(status_at)) == (0, NO_CLIENT)
     assert child.ioctl(request, data, file=90).result == -errno.EBADF
     (made,) = [entry for entry in gpu.fake.log() if entry["call"] == "uvm"]
     assert (made["cmd"], made["status"]) == (request, OK)
-    # The driver was given a descriptor that the relay has for it.
+    # The driver received the relay's own descriptor of that file.
     assert made["file"] != 7
 
 
@@ -290,18 +294,18 @@ def test_parameters_without_an_end_are_not_copied(child: DriverChild) -> None:
 
 def test_objects_that_the_gate_would_not_know_are_not_made(child: DriverChild, gpu: Gpu) -> None:
     context = child.context
-    # A channel outside of a group, for which the driver makes one by itself.
+    # A channel outside a group: the driver makes a group for it by itself.
     assert child.alloc(context.device, CHANNEL, bytes(368)).word(40) == NO_PARENT
     assert child.alloc(context.subdevice, CHANNEL, bytes(368)).word(40) == NO_PARENT
-    # A class that is in no list; a group with parameters of another branch.
+    # A class that is in no list, and a group with parameters of another driver branch.
     assert child.alloc(context.device, 0xC96F, bytes(368)).word(40) == NO_CLASS
     assert child.alloc(context.device, 0x5080, bytes(4)).word(40) == NO_CLASS
     assert child.alloc(context.device, GROUP, bytes(28)).word(40) == 0x3A
-    # A device that shares another client's memory, an event of another client's.
+    # A device that shares another client's memory, and another client's event.
     assert child.alloc(context.client, DEVICE, struct.pack("=II", 0, 0xC1D00099).ljust(56, b"\0")).word(40) == NO_CLIENT
     assert child.alloc(context.client, DEVICE, struct.pack("=3I", 0, 0, 9).ljust(56, b"\0")).word(40) == NO_CLIENT
     assert child.alloc(context.client, 0x79, struct.pack("=I", 0xC1D00099).ljust(24, b"\0")).word(40) == NO_CLIENT
-    # Objects of a client that is not the child's.
+    # Objects of a client that does not belong to the child.
     assert child.alloc(0xC1D00099, DEVICE, bytes(56), client=0xC1D00099).word(40) == NO_CLIENT
     assert child.free(0xC1D00099, client=0xC1D00099).word(12) == NO_CLIENT
     made = [entry["class"] for entry in gpu.fake.log() if entry["call"] == "alloc"]
@@ -330,7 +334,7 @@ def test_no_kernel_runs_before_the_gate_can_make_it_preemptible(child: DriverChi
 
 
 def test_kernels_run_in_groups_that_the_gate_stops(child: DriverChild, gpu: Gpu) -> None:
-    """A copy engine shares its list of channels with the engine for kernels, and could perhaps run some."""
+    """A copy engine shares its list of channels with the compute engine, so its channels could possibly run kernels."""
     compute = 0xCBC0
     copies = child.channel(child.group(9))
     assert child.alloc(copies, compute, bytes(16)).word(40) == NO_PARENT
@@ -354,7 +358,9 @@ def test_groups_and_channels_have_no_second_handle(child: DriverChild, gpu: Gpu)
 def test_a_second_handle_is_of_the_same_client_and_of_nothing_that_the_gate_must_know(
     child: DriverChild, gpu: Gpu
 ) -> None:
-    """Not of another client of the child's own either, and not below a channel."""
+    """A handle of another client is also refused if the child owns that client. A handle below a channel is refused
+    too.
+    """
     context, second = child.context, child.second_context()
     compute = child.alloc(context.channel, 0xCBC0, bytes(16)).word(8)
     copies = child.channel(child.group(9))
@@ -377,19 +383,19 @@ def test_the_table_has_an_end(child: DriverChild) -> None:
     ]
     assert statuses.count(OK) == 1024 - 5
     assert set(statuses[1024 - 5 :]) == {NO_ROOM}
-    # What is freed gives room.
+    # Freed objects make room for new ones.
     assert child.free(child.context.channel).word(12) == OK
     child.group(9)
 
 
 def test_a_child_has_eight_clients(child: DriverChild) -> None:
-    """Each costs a call when the gate closes, in which all other tenants wait."""
+    """Each client costs a call when the gate closes. All other tenants wait for this call."""
     statuses = [child.alloc(0, ROOT_CLIENT, file=OTHER).word(40) for _ in range(8)]
     assert statuses == [OK] * 7 + [NO_ROOM]
 
 
 def test_a_client_is_not_forgotten_because_a_descriptor_was_closed(child: DriverChild, tenant: Slice) -> None:
-    """Another descriptor of the file may be left, and channels with it. Such a child is killed."""
+    """Another descriptor of the file may keep its channels alive. A child that closes the descriptor is killed."""
     client = child.second_context().client
     assert tenant.freeze().op == DONE
     tenant.thaw()
@@ -401,7 +407,7 @@ def test_a_client_is_not_forgotten_because_a_descriptor_was_closed(child: Driver
 
 
 def test_a_client_whose_file_was_closed_is_named_by_no_other(child: DriverChild, gpu: Gpu) -> None:
-    """Its handle may be a neighbour's by now."""
+    """The stale handle may belong to another tenant by now."""
     context = child.context
     stale = child.alloc(0, ROOT_CLIENT, file=OTHER).word(8)
     child.close(OTHER)
@@ -420,7 +426,7 @@ def test_freed_objects_take_what_is_below_them_along(child: DriverChild) -> None
     assert child.free(child.context.device).word(12) == OK
     answer = child.control(child.context.group, 0xA06C0106, bytes(4))
     assert answer.word(28) == 0x57
-    # The numbers may be given again.
+    # Freed handles may be used again.
     again = child.alloc(child.context.client, DEVICE, bytes(56), handle=child.context.device)
     assert again.word(40) == OK
     group = child.group()
@@ -440,7 +446,7 @@ def test_a_driver_that_is_not_known_is_refused_with_the_reason(
 
 
 def test_a_driver_that_was_not_asked_for_its_version_is_not_known(child: DriverChild, gpu: Gpu) -> None:
-    """Nor one that has said another since."""
+    """The same holds for a driver that has reported another version since."""
     wrong = struct.pack("=II64s", 0, 0, b"580.999")
     answer = child.ioctl(number(CHECK_VERSION, 72), wrong)
     assert answer.result == -errno.EINVAL
@@ -451,7 +457,7 @@ def test_a_driver_that_was_not_asked_for_its_version_is_not_known(child: DriverC
 
 
 def test_another_file_is_another_file(child: DriverChild) -> None:
-    """The driver tells clients by the file they were made on, and the relay makes a call on the file that was named."""
+    """The driver identifies clients by the file of their creation. The relay uses the file that the child names."""
     header = struct.pack("=4IQ2I", child.context.client, child.context.subdevice, NAME, 0, 64, 132, 0)
     answer = child.ioctl(number(CONTROL, 32), header.ljust(64 + 132, b"\0"), pointers=(16,), file=OTHER)
     assert (answer.result, answer.word(28)) == (0, NO_CLIENT)
@@ -459,7 +465,7 @@ def test_another_file_is_another_file(child: DriverChild) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_an_ordinary_user_s_children_are_relayed_too(gpu: Gpu, driver_child: Path) -> None:
-    """The user owns the child's user namespace, and so may look into the child."""
+    """The user owns the child's user namespace and therefore may inspect the child."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         os.chown(folder, 23456, 23456)
         user = ("setpriv", "--reuid=23456", "--regid=23456", "--clear-groups")
@@ -489,7 +495,7 @@ def test_a_child_without_namespaces_is_relayed_too(tmp_path: Path, gpu: Gpu, dri
 def test_a_call_of_another_architecture_ends_the_child(
     tmp_path: Path, gpu: Gpu, driver_child: Path, sandbox: str, architecture: int
 ) -> None:
-    """It would pass the relay by. The relay's own filter sees to that, where the sandbox has none."""
+    """Such a call would bypass the relay. If the sandbox has no filter, the relay's own filter ends the child."""
     with run_driver_slice(tmp_path, gpu, driver_child, "--sandbox", sandbox) as slice_:
         child = slice_.start()
         DriverChild(child.window).begin_foreign_ioctl(architecture, number(CONTROL, 32))
@@ -497,7 +503,7 @@ def test_a_call_of_another_architecture_ends_the_child(
 
 
 def test_whatever_bytes_a_child_sends_its_relay_lives(child: DriverChild, gpu: Gpu) -> None:
-    """And nothing reaches the driver that would have been refused had it been asked for plainly."""
+    """Nothing reaches the driver that would be refused as a plain call."""
     random = Random(20)
     words = [
         *(child.context.client, child.context.device, child.context.subdevice, child.context.group),
@@ -513,7 +519,7 @@ def test_whatever_bytes_a_child_sends_its_relay_lives(child: DriverChild, gpu: G
             for _ in range(64)
         )
         pointers = tuple(random.sample((8, 16, 24, 72, 80, 88), random.randrange(3)))
-        # An offset that a pointer is made of stays within what the child has.
+        # Offsets that become pointers stay within the child's memory.
         for at in pointers:
             data = data[:at] + struct.pack("=Q", random.randrange(0, 512, 8)) + data[at + 8 :]
         if escape == CHECK_VERSION:

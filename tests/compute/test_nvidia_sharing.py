@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker with its real supervisors, gates and relays on the fake GPU: turns of tenants that give none back."""
+"""A broker with real supervisors, gates and relays on the fake GPU. Its tenants never give a turn back."""
 
 import tempfile
 import time
@@ -18,7 +18,7 @@ SAMPLES = 300
 
 
 class GpuBroker(Broker):
-    """One whose accelerator is the fake GPU, and whose supervisors are started with its driver."""
+    """A broker whose accelerator is the fake GPU. Its supervisors start with the fake driver."""
 
     library = ""
 
@@ -29,7 +29,7 @@ class GpuBroker(Broker):
 
 
 def supervisor(folder: Path, gpu: Gpu) -> Path:
-    """What the broker starts."""
+    """Write the supervisor program for the broker."""
     script = folder / "supervisor"
     loaded = " ".join(f"{name}={value}" for name, value in gpu.environment.items())
     lock = folder / "gate.lock"
@@ -58,7 +58,7 @@ def broker(gpu: Gpu, driver_child: Path) -> Iterator[Broker]:
 
 
 def join(broker: Broker, name: str) -> tuple[DriverChild, Program]:
-    """A program of a tenant, which has the device as long as it is connected, and its child."""
+    """Connect a tenant's program and return its child. The program has the device while it is connected."""
     program = broker.connect(name).hello()
     answer = program.answer()
     assert answer.op == WELCOME, answer.reason
@@ -76,7 +76,7 @@ def test_tenants_that_give_no_turn_back_never_run_together(broker: Broker, gpu: 
         joined = [join(broker, name) for name in ("blue", "red")]
         for child, _ in joined:
             child.hog()
-        # Each was stopped at the end of a turn, and from then on its gate is closed outside of them.
+        # Each tenant was stopped at the end of a turn. From then on, its gate is closed outside its turns.
         wait_for(lambda: gates(broker, "blue") > 0 and gates(broker, "red") > 0, "a gate that closes")
         ran = [0, 0]
         samples, end = 0, time.monotonic() + LIMIT_S

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `vgpumgr-oci` writes into a container's files, and what it refuses. The runtime only says what it was given."""
+"""What `vgpumgr-oci` writes into a container's files, and what it refuses. The runtime only prints its arguments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def runtime(tmp_path: Path) -> str:
 def create(
     host: Host, runtime: str, tmp_path: Path
 ) -> Callable[[dict[str, Any]], tuple[subprocess.CompletedProcess[str], dict[str, Any]]]:
-    """Have a container created; what was said, and its configuration afterwards."""
+    """Create a container. Returns the output and the resulting configuration."""
 
     def create(config: dict[str, Any]) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
         bundle = tmp_path / "bundle"
@@ -56,7 +56,7 @@ def create(
 Create = Callable[[dict[str, Any]], tuple[subprocess.CompletedProcess[str], dict[str, Any]]]
 
 
-# ---- what is written
+# ---- written configurations
 
 
 def test_a_container_without_our_annotation_is_left_alone(create: Create, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_of_two_gpus_the_annotation_says_which(host: Host, create: Create) -> No
     assert "vgpumgr.io/gpu is 2, and no broker shares /dev/nvidia2" in result.stderr
 
 
-# ---- what is refused
+# ---- refused configurations
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_what_is_missing_on_the_host_is_said(create: Create, host: Host) -> None
     assert "vgpumgr: container.refused: no broker with `nvidia = N` has the run directory" in create(config)[0].stderr
 
 
-# ---- system calls by which the launcher could be replaced
+# ---- system calls that could replace the launcher
 
 
 def _operands(rule: dict[str, Any]) -> list[int]:
@@ -346,11 +346,11 @@ def test_mounts_and_namespaces_are_taken_from_a_filter(create: Create, default: 
         assert all(name.startswith("landlock_") for name in rules[4]["names"])
 
 
-# ---- whatever a file has
+# ---- arbitrary file contents
 
 
 def places(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
-    """The way to each value of a configuration."""
+    """The path to each value of a configuration."""
     yield path
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, child in children:
@@ -371,7 +371,7 @@ def with_value(config: Any, path: tuple[Any, ...], value: object) -> Any:
 def test_any_value_anywhere_is_fenced_or_refused(
     host: Host, runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In this process, because there are hundreds of them."""
+    """The hundreds of cases run in this process to save time."""
     became: list[str] = []
     monkeypatch.setattr(places_module, "CHECKOUT", host.programs)
     monkeypatch.setattr(host_module, "loader_cache", str)
@@ -399,7 +399,7 @@ def test_any_value_anywhere_is_fenced_or_refused(
             if became and written != config:
                 assert written["process"]["args"][:5] == BEFORE, (path, value)
                 fenced += 1
-            elif became:  # without our annotation
+            elif became:  # the configuration has no annotation of ours
                 assert path[:1] in ((), ("annotations",)), (path, value)
             else:
                 assert said.startswith("vgpumgr: "), (path, value)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine can ask of `vgpumgr-oci`, and later processes of a container. The runtime says what it was given."""
+"""The calls that an engine can make to `vgpumgr-oci`, and later processes of a container. The runtime prints its
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,12 @@ def runtime(tmp_path: Path) -> str:
     return make_saying_runtime(tmp_path)
 
 
-# ---- a later process
+# ---- later processes
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """What the runtime says of the container `c`."""
+    """The file with the runtime's state of container `c`."""
     config = configuration("/bin/true", tenant="blue")
     bundle = make_bundle(tmp_path / "of-state", config)
     path = tmp_path / "state.json"
@@ -97,7 +99,7 @@ def test_without_a_state_no_later_process_is_started(host: Host, runtime: str, t
     assert "does not tell the container's state" in result.stderr
 
 
-# ---- what an engine can ask for
+# ---- other calls of an engine
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real containers of runc through `vgpumgr-oci`, which try to run something that is not behind the launcher."""
+"""Real containers of runc through `vgpumgr-oci` that try to run a program without the launcher."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 @pytest.fixture
 def run(host: Host, tmp_path: Path) -> Run:
-    """Run a script in a container of a tenant; what it printed."""
+    """Run a script in a tenant's container and return its output."""
 
     def run(script: str, change: Callable[[dict[str, Any]], None] = lambda _: None) -> str:
         config = configuration("/bin/sh", "-c", script, tenant="blue")
@@ -59,7 +59,7 @@ def test_a_container_has_its_gpu_and_makes_no_other_device(run: Run) -> None:
     assert said.split() == ["nvidia-uvm", "nvidia0", "nvidiactl", "pipe"]
 
 
-# Each prints what it achieved.
+# Each attempt prints "out" if it succeeds.
 ATTEMPTS = {
     "unmount": "umount /.vgpumgr/native && echo out",
     "unmount-all": "umount -l /.vgpumgr && echo out",
@@ -77,7 +77,9 @@ HEADER = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
 
 
 def filter_of(kind: str) -> dict[str, Any] | None:
-    """A container's own filter: one that refuses a little, or one that names all that it allows, as engines have it."""
+    """A container's own filter, in the two forms that engines write: a list of refused calls, or a list of all allowed
+    calls.
+    """
     if kind == "refusing":
         return {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["reboot"], "action": "SCMP_ACT_ERRNO"}]}
     if kind == "allowing":
@@ -88,7 +90,7 @@ def filter_of(kind: str) -> dict[str, Any] | None:
 
 @pytest.mark.parametrize("kind", ["none", "refusing", "allowing"])
 def test_nothing_takes_the_launchers_place(run: Run, kind: str) -> None:
-    """As the container's root, and in one container, because each takes a while to start."""
+    """All attempts run as the container's root, in one container, because each container takes long to start."""
 
     def change(config: dict[str, Any]) -> None:
         if found := filter_of(kind):
@@ -99,7 +101,7 @@ def test_nothing_takes_the_launchers_place(run: Run, kind: str) -> None:
 
 
 def test_without_us_some_of_that_succeeds(host: Host, tmp_path: Path) -> None:
-    """Or the test above would show nothing."""
+    """Without this check, the test above would prove nothing."""
     config = configuration(
         "/bin/sh", "-c", "mkdir /.vgpumgr && mv /.vgpumgr /x && echo out; unshare --user --mount true && echo out"
     )
@@ -108,7 +110,7 @@ def test_without_us_some_of_that_succeeds(host: Host, tmp_path: Path) -> None:
     assert host.call("run", f"vgpumgr-{os.getpid()}-free", cwd=bundle).stdout.split() == ["out", "out"]
 
 
-# Says of each process that it is told whether it can write into its memory.
+# For each process id that it receives, the intruder prints whether it can write into that process's memory.
 INTRUDER = """
 while read pid; do
     if (exec 3<>/proc/$pid/mem) 2>/dev/null; then echo in; else echo out; fi
@@ -123,7 +125,7 @@ def running(host: Host, tmp_path: Path) -> Iterator[tuple[str, Path]]:
     bundle = make_bundle(tmp_path / "bundle", configuration("/bin/sh", "-c", INTRUDER, tenant="blue"))
     for pipe in ("asked", "answered"):
         os.mkfifo(bundle / "rootfs/tmp" / pipe)
-    # Without pipes, which it would keep open.
+    # Output goes to a file, because the container would keep pipes open.
     with (tmp_path / "out").open("wb") as out:
         subprocess.run(
             host.command("run", "--detach", name), cwd=bundle, env=host.environment(), stdin=subprocess.DEVNULL,
@@ -144,7 +146,7 @@ def test_a_later_process_is_behind_the_launcher_too(host: Host, running: tuple[s
     refused = host.call("exec", name, "/bin/echo", "here", cwd=bundle)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "is started with `exec --process FILE ID`" in refused.stderr
-    # What the runtime knows counts, and not a file that somebody has changed.
+    # The wrapper trusts the runtime's state and not a file that could have been changed.
     config = json.loads((bundle / "config.json").read_text())
     (bundle / "config.json").write_text(json.dumps({**config, "annotations": {}}))
     assert host.call("exec", name, "/bin/echo", "here", cwd=bundle).returncode == 1
@@ -155,7 +157,7 @@ def test_a_program_gets_into_its_own_processes_and_none_of_a_later_one(host: Hos
     process, pid_file = bundle / "process.json", bundle / "pid"
     process.write_text(json.dumps({"args": ["/bin/sleep", "infinity"], "cwd": "/", "user": {"uid": 0, "gid": 0}}))
     command = host.command("exec", "--detach", "--pid-file", str(pid_file), "--process", str(process), name)
-    # Without pipes, which it would keep open.
+    # No pipes here, because the container would keep them open.
     subprocess.run(command, cwd=bundle, env=host.environment(), stdin=subprocess.DEVNULL, check=True, timeout=LIMIT_S)
     status = Path(f"/proc/{pid_file.read_text()}/status").read_text()
     later = re.findall(r"^NSpid:.*\t(\d+)$", status, re.MULTILINE)[0]

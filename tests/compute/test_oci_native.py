@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Containers of runc with a real launcher, fence and broker, and the fake of NVIDIA's driver."""
+"""Containers of runc with a real launcher, fence and broker, on the fake of NVIDIA's driver."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def broker(gpu: Gpu) -> Iterator[NativeBroker]:
 def host(broker: NativeBroker, tmp_path: Path) -> Iterator[Host]:
     skip_without_containers(tmp_path)
     found = Host(tmp_path / "host")
-    # The wrapper looks below a root of its own.
+    # The wrapper looks for files below the host's own root.
     there = found.root / str(broker.run).lstrip("/")
     there.parent.mkdir(parents=True)
     there.symlink_to(broker.run)
@@ -47,7 +47,7 @@ def host(broker: NativeBroker, tmp_path: Path) -> Iterator[Host]:
 
 
 class Container:
-    """A running one, whose first process is a native program."""
+    """A running container whose first process is a native program."""
 
     def __init__(self, host: Host, broker: NativeBroker, bundle: Path, process: subprocess.Popen[str]) -> None:
         self.host, self.broker, self.bundle = host, broker, bundle
@@ -55,7 +55,7 @@ class Container:
 
     @property
     def pid(self) -> int:
-        """Of the first process, on the host."""
+        """Process id of the first process, as seen on the host."""
         return int((self.bundle / "pid").read_text())
 
 
@@ -99,7 +99,7 @@ def container(host: Host, broker: NativeBroker, gpu: Gpu, tmp_path: Path) -> Ite
 
 
 def execute(container: Container, gpu: Gpu) -> subprocess.Popen[str]:
-    """A later process of a container, as engines start one."""
+    """Start a later process of a container, like engines do."""
     path = container.bundle / "process.json"
     path.write_text(json.dumps({"args": command_of(gpu), "cwd": "/", "user": {"uid": 0, "gid": 0}}))
     name = f"vgpumgr-{os.getpid()}-native"

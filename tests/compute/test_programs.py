@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unmodified programs compute the same through a tenant as directly on the same library."""
+"""Unmodified programs compute the same results through a tenant as directly on the same library."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real programs on PoCL through a broker of `vgpumgr broker run`, and what the death of each process does.
+"""Real programs on PoCL through a broker of `vgpumgr broker run`, and the effect of the death of each process.
 
-Here is nothing simulated: OpenCL's loader, our library, broker, supervisors, children, PoCL.
+Nothing is simulated: OpenCL's loader, our library, broker, supervisors, children and PoCL are real.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ max_processes = 1
 
 
 class Host:
-    """A broker that was started as people do it."""
+    """A broker that was started like an operator starts it."""
 
     def __init__(self, folder: Path) -> None:
         self.directory = folder / "run"
@@ -71,7 +71,7 @@ class Host:
         return subprocess.run(self.command(tenant, *command), capture_output=True, text=True, timeout=LIMIT_S, **how)
 
     def apply(self) -> None:
-        """Have the broker take its file again."""
+        """Make the broker read its file again."""
         subprocess.run([*VGPUMGR, "broker", "apply", str(self.file)], check=True, timeout=LIMIT_S)
 
     def command(self, tenant: str, *command: str) -> list[str]:
@@ -122,7 +122,7 @@ class Running:
         return self.complaints.read()
 
     def end(self) -> int:
-        """Let it end by itself; return how much it has computed."""
+        """Make the program end by itself, and return how much it has computed."""
         self.stdin.write("\n")
         self.stdin.flush()
         said = self.stdout.read()
@@ -130,14 +130,14 @@ class Running:
         return int(said.splitlines()[-1])
 
     def loses_its_device(self) -> bool:
-        """Wait until it has failed, which it must with OpenCL's error."""
+        """Wait until the program has failed with OpenCL's error. Any other end fails the test."""
         said = self.stdout.read()
         assert self.process.wait(LIMIT_S) == 3, (self.process.returncode, said, self.complained())
         return DEVICE_LOST in said
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for other processes; each look asks the broker or the kernel."""
+    """Poll other processes: each check queries the broker or the kernel."""
     end = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < end, "it did not happen"
@@ -145,7 +145,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    """All processes below a process."""
+    """Return all processes below a process."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -171,7 +171,7 @@ def host(made: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]
 
 
 def test_whatever_dies_the_other_tenants_program_goes_on(made: None, tmp_path: Path) -> None:
-    """One story, because each program takes a second or more to be compiled."""
+    """All deaths are in one test, because each program takes a second or more to compile."""
     host = Host(tmp_path)
     with host, host.start("red") as kept:
         refused = host.run("red", sys.executable, str(ADDING))
@@ -223,14 +223,14 @@ def test_a_death_at_any_moment_is_its_tenants_alone(host: Host, victim: str, aft
         hit = host.start("blue")
         with hit.stdin, hit.stdout, hit.complaints:
             supervisor = host.tenant("blue")["supervisor"]
-            time.sleep(after_s)  # the moment is what this test is about
+            time.sleep(after_s)  # the test is about this exact time
             if victim == "program":
                 hit.kill()
             elif victim == "supervisor" or not host.processes("blue"):
                 os.kill(supervisor["pid"], signal.SIGKILL)
             else:
                 os.kill(first_child(supervisor["pid"]), signal.SIGKILL)
-            hit.stdin.close()  # one that was not hit ends by itself
+            hit.stdin.close()  # a program that was not killed ends by itself
             hit.process.wait(LIMIT_S)
         until(lambda: not host.processes("blue"))
         until(host.is_up)
@@ -252,7 +252,7 @@ def test_after_a_broker_that_was_killed_the_next_one_starts(made: None, tmp_path
 
 
 def first_child(supervisor: int) -> int:
-    """The process that serves a program, by its name."""
+    """Return the process that serves a program, found by its name."""
     named = [pid for pid in children_of(supervisor) if Path(f"/proc/{pid}/comm").read_text().startswith("vgpu-child")]
     return named[-1]
 
@@ -264,7 +264,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-# ---- what `vgpumgr run` says by itself
+# ---- messages of `vgpumgr run` itself
 
 
 @pytest.mark.parametrize(

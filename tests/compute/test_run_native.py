@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Native programs as people start and see them: `vgpumgr broker run`, `run --native`, `broker show`, `top --broker`."""
+"""Native programs as users start and see them: `vgpumgr broker run`, `run --native`, `broker show`, `top --broker`."""
 
 import json
 import os
@@ -34,7 +34,7 @@ native = true
 
 
 class Site:
-    """A broker of one native tenant, with the fake's driver in its supervisors."""
+    """A broker of one native tenant. Its supervisors have the fake driver."""
 
     def __init__(self, folder: Path, gpu: Gpu) -> None:
         self.directory = folder / "run"
@@ -66,7 +66,7 @@ class Site:
 @pytest.fixture
 def site(gpu: Gpu) -> Iterator[Site]:
     make_native()
-    # A socket's path is short.
+    # The path of a socket must be short.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         found = Site(Path(folder), gpu)
         command = [*VGPUMGR, "broker", "run", str(found.file)]

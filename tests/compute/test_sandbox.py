@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What code of a tenant can do in a child: its system calls that reach out of the sandbox are refused."""
+"""What a tenant's code can do in a child: system calls that reach out of the sandbox are refused."""
 
 import errno
 import os
@@ -94,7 +94,7 @@ def test_a_child_sends_itself_no_signal_but_that_of_abort(hostile: tuple[Slice, 
     window = hostile[1].window
     pid, thread = call(window, 39), call(window, 186)
     assert call(window, 234, pid, thread, 0) == 0
-    # The first process of a PID namespace ignores it.
+    # The first process of a PID namespace ignores SIGABRT.
     if pid == 1:
         assert call(window, 234, pid, thread, signal.SIGABRT) == 0
     for number in set(range(1, 65)) - {signal.SIGABRT}:
@@ -104,7 +104,7 @@ def test_a_child_sends_itself_no_signal_but_that_of_abort(hostile: tuple[Slice, 
 
 def test_calls_by_other_numbers_do_not_exist(hostile: tuple[Slice, Child]) -> None:
     assert call(hostile[1].window, 435, 0, 0) == -errno.ENOSYS  # clone3
-    assert call(hostile[1].window, 0x40000000 + 57) == -errno.ENOSYS  # fork of the x32 interface
+    assert call(hostile[1].window, 0x40000000 + 57) == -errno.ENOSYS  # fork() of the x32 interface
 
 
 @pytest.mark.parametrize(
@@ -193,20 +193,20 @@ def test_calls_that_delay_the_gate_are_refused(hostile: tuple[Slice, Child]) -> 
     for advice in (22, 23):  # MADV_POPULATE_READ and _WRITE
         assert call(window, 28, memory, 4096, advice) == -errno.EINVAL
     assert call(window, 28, memory, 4096, 4) == 0  # MADV_DONTNEED
-    for command in (1, 2, 4):  # membarrier: those of all processors
+    for command in (1, 2, 4):  # membarrier on all processors
         assert call(window, 324, command, 0, 0) == -errno.EINVAL
     assert call(window, 324, 16, 0, 0) == call(window, 324, 8, 0, 0) == 0
 
 
 def test_a_child_that_lies_about_its_memory_is_killed_alone(program: Path, tmp_path: Path) -> None:
-    """It has the addresses, and reserves nothing; the slice's memory is a bound on what it touches."""
+    """The child maps addresses without a reservation. The slice's memory limits the pages that it touches."""
     options = ("--backend", "hostile", "--resident-bytes", str(64 << 20))
     with run_slice(tmp_path, *options, child=program) as slice_:
         if "memory=address-space" in slice_.ready():
             pytest.skip("this machine lends nobody a memory controller")
         child, neighbour = slice_.start(memory=64 << 20), slice_.start(memory=64 << 20)
         zero = call(child.window, OPEN, b"/dev/zero", os.O_RDONLY)
-        # Shared anonymous memory, which no limit of a process counts.
+        # Shared anonymous memory: no limit of a single process counts it.
         address = call(child.window, 9, 0, 512 << 20, 3, 0x21, -1, 0)
         assert address > 0
         tell(child.window, CALL, number=READ, arguments=(zero, address, 512 << 20))
@@ -224,7 +224,7 @@ def test_everything_can_be_demanded(program: Path, tmp_path: Path) -> None:
             child.window.wait_for_state(1)
         except AssertionError:
             exited = slice_.wait_for_exit(child.number)
-        # A machine that permits all serves; another says what it does not permit.
+        # If the machine permits everything, the child serves. Otherwise it reports what the machine does not permit.
         assert exited is None or "missing=" in log.read_text()
         assert exited is None or exited.reason.startswith("sandbox: no ")
 
@@ -252,7 +252,7 @@ def test_a_compiler_is_bounded(program: Path, tmp_path: Path, job: bytes, status
     with run_slice(tmp_path, "--backend", "hostile", *options, child=program) as slice_:
         child = slice_.start()
         assert compile_job(child, job)[0] == status
-        # The child serves on.
+        # The child continues to serve.
         assert compile_job(child, b"cagain") == (0, b"again")
 
 
@@ -261,5 +261,5 @@ def test_a_compiler_s_processes_end_with_it(program: Path, tmp_path: Path, gate:
     with run_slice(tmp_path, "--backend", "hostile", "--gate", gate, child=program) as slice_:
         child = slice_.start()
         assert compile_job(child, b"f")[0] == 0
-        # The janitor and the child.
+        # The janitor and the child remain.
         assert len([pid for pid in slice_.processes() if is_alive(pid)]) == 2

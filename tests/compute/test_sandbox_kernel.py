@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An OpenCL kernel with inline assembly, on PoCL, through broker, supervisor and child: it reaches nothing either."""
+"""An OpenCL kernel with inline assembly, on PoCL, through broker, supervisor and child. It cannot leave the sandbox
+either.
+"""
 
 import errno
 import json
@@ -21,7 +23,7 @@ def test_a_kernel_s_system_calls_are_those_of_its_sandbox(tmp_path: Path) -> Non
         ran = host.run("blue", sys.executable, str(PROGRAM))
     assert ran.returncode == 0, ran.stderr
     results = json.loads(ran.stdout)
-    # It is the first process of its PID namespace: the call was made, and in the child.
+    # Process id 1 shows that the call was made, and by the child: it is the first process of its PID namespace.
     assert results.pop("getpid") == 1
     assert results.pop("open passwd") == results.pop("openat passwd") == -errno.ENOENT
     assert set(results.values()) == {-errno.EPERM}, results

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines that permit less: the child is confined by what is left, says what is missing, and dies as completely."""
+"""Machines that permit less: the sandbox uses what is left and reports what is missing. Children end as completely."""
 
 import errno
 import os
@@ -48,7 +48,7 @@ def machine(request: pytest.FixtureRequest) -> tuple[str, ...]:
 def program() -> Iterator[Path]:
     make_product()
     with tempfile.TemporaryDirectory() as directory:
-        # Every user may start it.
+        # All users may start the child.
         Path(directory).chmod(0o755)
         yield make_hostile_child(Path(directory))
 
@@ -81,7 +81,7 @@ def test_a_child_serves_confined_and_dies_with_its_supervisor(
 def test_what_is_missing_is_said_and_can_be_demanded(program: Path, tmp_path: Path, machine: tuple[str, ...]) -> None:
     with run_slice(tmp_path, "--backend", "hostile", child=program, machine=machine) as slice_:
         child = slice_.start()
-        # What it printed is in the log by its end.
+        # When the child has ended, all its output is in the log.
         slice_.kill(child.number)
         slice_.wait_for_exit(child.number)
         missing = [
@@ -140,7 +140,7 @@ def test_processes_of_a_child_without_a_sandbox_end_with_it(
         tell(child.window, FORK)
         descendant = int.from_bytes(child.window.reply().data[:8], "little")
         assert is_alive(descendant)
-        # Its parent dies first, so it is an orphan.
+        # The parent dies first, so the descendant is an orphan.
         kill(slice_.pid_of(child.number))
         slice_.wait_for_exit(child.number)
         assert not is_alive(descendant)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a child without a mount namespace writes: nobody else prepares it, and nothing else is removed with it."""
+"""Where a child without a mount namespace writes. No other user can prepare the directory, and nothing outside is
+removed.
+"""
 
 import errno
 import os
@@ -33,7 +35,7 @@ def scratch_of(slice_: Slice, child: int) -> Path:
 
 
 def fill(scratch: Path, outside: Path) -> None:
-    """Files, links that lead out, and more directories in each other than a process has descriptors."""
+    """Make files, links that lead outside, and directories nested deeper than a process's number of descriptors."""
     (scratch / "file").write_text("x")
     (scratch / "link").symlink_to(outside)
     (scratch / "a" / "b").mkdir(parents=True)
@@ -63,7 +65,7 @@ def test_a_stranger_s_directory_becomes_nobody_s_scratch(slice_: Slice) -> None:
         above = scratch.parent.lstat()
         assert stat.S_ISDIR(above.st_mode)
         assert above.st_uid == os.geteuid()
-        # Children of another user pass through it, and make and list nothing.
+        # Children of another user can pass through the directory, but cannot create or list entries.
         assert stat.S_IMODE(above.st_mode) == 0o711
         assert stat.S_IMODE(scratch.lstat().st_mode) == 0o700
         assert str(slice_.process.pid) not in scratch.parent.name

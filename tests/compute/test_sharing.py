@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shares of real compute on PoCL, by the scheduler's own counters, which know leases whatever else the machine does.
+"""Shares of real compute on PoCL, by the scheduler's own counters. These count leases, whatever else the machine does.
 
-The bound is the scheduler's: the longest timeslice, and how long after its end a lease was over, which is measured.
-How much was computed per leased second is printed and never judged: the machine's processors also run everything else.
+The bound is the scheduler's: the longest timeslice, and the measured time by which a lease overran its end.
+The work per leased second is printed and never judged, because the machine's processors also run everything else.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_two_tenants_that_always_have_work_share_by_weight(made: None, tmp_path:
             for name in ("blue", "red"):
                 until(lambda name=name: host.tenant(name)["stats"]["leases"] > 10)  # type: ignore[misc]
             began_ns, before = counters(host, "blue", "red")
-            time.sleep(SECONDS)  # how long is compared; nothing is waited for
+            time.sleep(SECONDS)  # the measured interval; the test waits for no event here
             ended_ns, after = counters(host, "blue", "red")
             work = {"blue": blue.end(), "red": red.end()}
         spent = {name: {key: after[name][key] - before[name][key] for key in after[name]} for name in after}
@@ -65,5 +65,5 @@ def test_two_tenants_that_always_have_work_share_by_weight(made: None, tmp_path:
         longest_gate_ns = max(stats["longest_gate_ns"] for stats in after.values())
         bound_ns = TIMESLICE_NS + GRACE_NS + longest_gate_ns
         for name, due in (("blue", 0.75), ("red", 0.25)):
-            # Both looks may be in the middle of a lease.
+            # Both counter readings may be in the middle of a lease.
             assert abs(spent[name]["leased_ns"] - due * window_ns) <= 2 * bound_ns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What vgpu-executor tells whoever started it, by the protocol of sd_notify(3)."""
+"""What vgpu-executor reports to the process that started it, with the protocol of sd_notify(3)."""
 
 import os
 import select
@@ -33,7 +33,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Manager:
-    """Whoever started it: what it is told, line by line."""
+    """The process that started vgpu-executor. It receives the reports line by line."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "notify"
@@ -75,7 +75,7 @@ def executor(
 def served(
     programs: Path, folder: Path, manager: Manager, *options: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
-    """One whose module binds, and the test's end of its supervisor's socket."""
+    """An executor whose module binds, and the test's end of its supervisor's socket."""
     device = folder / "device"
     os.mkfifo(device)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -93,14 +93,14 @@ def served(
 
 
 def answer(supervisor: socket.socket, *, enforced: int = GATE) -> None:
-    """The supervisor says that it is there."""
+    """Answer the executor's first request, like a supervisor that is ready."""
     asked = list(CONTROL.unpack(supervisor.recv(CONTROL.size)))
     asked[OP], asked[ENFORCED] = DONE, enforced
     supervisor.send(CONTROL.pack(*asked))
 
 
 def reserve(supervisor: socket.socket, memory: int) -> None:
-    """The supervisor says how much its children have."""
+    """Report how much memory the supervisor's children have."""
     supervisor.send(CONTROL.pack(1, MEMORY, 0, 0, 0, memory, 0, 0, 0, 0, 0, 0, 0, 0, 0, b""))
 
 
@@ -138,7 +138,7 @@ def test_its_supervisor_is_told_which_gpu_the_gate_stops(programs: Path, tmp_pat
 
 def test_it_says_how_much_accelerator_memory_is_used(programs: Path, tmp_path: Path, manager: Manager) -> None:
     with served(programs, tmp_path, manager) as (_, supervisor):
-        reserve(supervisor, 1)  # before it serves that is no news
+        reserve(supervisor, 1)  # not reported before the executor serves
         answer(supervisor)
         assert manager.hears() == ["READY=1", serving(0)]
         for used in (5 << 20, 0):

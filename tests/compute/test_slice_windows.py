@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vgpu-executor between module and supervisor: what either of them tells about a window, and what the other is told."""
+"""vgpu-executor between module and supervisor: each message about a window, and the resulting message to the other
+side.
+"""
 
 import subprocess
 from pathlib import Path
@@ -24,7 +26,7 @@ def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def play(player: Path, *lines: str, kept: int = 0) -> list[str]:
-    """What is told in answer; `kept`: windows that still have a child in the end, each with a descriptor."""
+    """Return the messages that the player prints. `kept`: windows with a child at the end, each with a descriptor."""
     played = subprocess.run([player], input="\n".join(lines), capture_output=True, text=True, check=True)
     told = played.stdout.splitlines()
     assert told.pop() == f"{kept} descriptors"
@@ -42,7 +44,7 @@ def test_the_module_hears_of_a_closed_window_only_when_nothing_is_left_of_its_ch
 
 def test_a_child_that_ends_by_itself_is_a_lost_window_and_then_a_closed_one(player: Path) -> None:
     told = play(player, "opened 2", "started 101", "exited 1", "closed 2")
-    # The supervisor has written the reason.
+    # The supervisor has already written the reason into the window.
     assert told == ["start 1 sequence 101", "lost 2", "closed 2"]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A supervisor and its arbiter: children start and end by its datagrams, and share their slice's memory."""
+"""A supervisor and its arbiter: datagrams start and end children, and children share their slice's memory."""
 
 import contextlib
 import errno
@@ -41,7 +41,7 @@ from tests.compute.executor_rig import (
 
 MIB = 1 << 20
 SENDTO = 44
-# executor/link.h
+# from executor/link.h
 LINK = struct.Struct("=IIQQii192s")
 LINK_RESERVE, LINK_RELEASE = 3, 4
 SUPERVISOR = 7
@@ -89,7 +89,7 @@ def test_children_are_told_apart_by_the_arbiter_s_numbers(tenant: Slice) -> None
     tenant.kill(first.number)
     tenant.wait_for_exit(first.number)
     assert second.window.ask(ECHO, 1).value == 0
-    # A number may come again.
+    # The number of an ended child may be used again.
     third, message = tenant.try_start(number=first.number)
     assert message.op == DONE
     third.window.wait_for_state(1)
@@ -157,13 +157,13 @@ def test_a_crash_is_told_with_its_signal(hostile_program: Path, tmp_path: Path) 
 def test_children_share_the_memory_of_their_slice(tenant: Slice) -> None:
     one, other = tenant.start(memory=100 * MIB), tenant.start(memory=100 * MIB)
     assert one.window.ask(RESERVE, 60 * MIB).status == 0
-    # For people: what the supervisor counts for this child.
+    # The supervisor's count for this child, which is shown to users.
     assert one.stream.wholes[6] == 60 * MIB
     assert other.stream.wholes[6] == 0
     assert other.window.ask(RESERVE, 41 * MIB).status == errno.ENOMEM
     assert other.window.ask(RESERVE, 40 * MIB).status == 0
     assert one.window.ask(RESERVE, 1).status == errno.ENOMEM
-    # What one gives back is there for the other, and so is what it leaves behind.
+    # The other child can use memory that a child releases or leaves behind.
     assert one.window.ask(RELEASE, 60 * MIB).status == 0
     assert other.window.ask(RESERVE, 40 * MIB).status == 0
     tenant.kill(other.number)
@@ -182,7 +182,7 @@ def test_it_says_how_much_memory_its_children_have(tenant: Slice) -> None:
     tenant.kill(child.number)
     tenant.wait_for_exit(child.number)
     tenant.wait_for_reserved(0)
-    # However often it changes, that is said now and then.
+    # Frequent changes are reported only from time to time.
     assert len(tenant.reserved) < 50
 
 
@@ -236,9 +236,9 @@ def test_datagrams_of_all_children_together_are_read_at_a_bounded_rate(hostile_p
             )
         for child in floods:
             child.window.reply()
-        # Each sent 64 at once, and no more than 300 are in its socket.
+        # Each child sent 64 at once, and at most 300 are in its socket.
         assert time.monotonic() - begun >= children * (many - 64 - 300) / 2000
-        # One that was quiet is heard before the others.
+        # The supervisor reads a quiet child's datagram before those of the others.
         quiet = slice_.start().number
         wait_for(
             lambda: f"child={quiet} event=serving" in slice_.log.read_text(), "the first datagram of a quiet child"
@@ -265,7 +265,7 @@ def test_a_job_that_is_too_long_is_refused(tmp_path: Path) -> None:
     with run_slice(tmp_path, "--scratch-bytes", str(128 * MIB)) as slice_:
         child = slice_.start()
         assert child.window.ask(COMPILE, 64 * MIB + 1).status == errno.E2BIG
-        # The sleep backend's jobs are none, and the compiler says so.
+        # The sleep backend has no real jobs, and its compiler reports an error.
         assert child.window.ask(COMPILE, 64 * MIB).status == errno.EIO
 
 
@@ -274,7 +274,7 @@ def test_jobs_of_one_child_are_bounded(hostile_program: Path, tmp_path: Path) ->
         child = slice_.start()
         calls = [tell(child.window, 4, text=b"s") for _ in range(70)]
         refused = [child.window.reply().call for _ in range(6)]
-        # 64 wait or run.
+        # 64 jobs wait or run.
         assert refused == calls[64:]
         assert call(child.window, 39) == 1
 
@@ -304,7 +304,7 @@ def test_compilers_are_started_at_a_bounded_rate(tenant: Slice) -> None:
     # The sleep backend's jobs fail at once.
     for _ in range(110):
         assert child.window.ask(COMPILE, 8).status == errno.EIO
-    # 64 at once and 20 a second.
+    # 64 at once and then 20 a second.
     assert time.monotonic() - begun >= (110 - 64) / 20
 
 
@@ -330,7 +330,7 @@ def test_a_child_outlives_descriptors_that_others_of_its_user_have_under_way(ten
     child = tenant.start()
     user = 65534 if os.geteuid() == 0 else None
     ours, theirs = socket.socketpair()
-    # Linux counts them for the user until they are received.
+    # Linux counts descriptors in transit for the user until they are received.
     flood = [sys.executable, "-I", "-c", FLOOD, str(theirs.fileno())]
     subprocess.run(flood, pass_fds=(theirs.fileno(),), user=user, check=True)
     theirs.close()

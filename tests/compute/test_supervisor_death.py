@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever is killed, and whenever: no process, cgroup or directory is left, and others go on."""
+"""Whatever process is killed at any time, no process, cgroup or directory is left, and others continue."""
 
 import random
 import shutil
@@ -39,7 +39,7 @@ def janitors_of(slice_: Slice) -> list[int]:
 
 
 def janitor_of(slice_: Slice) -> int:
-    # It names itself some time after it was started.
+    # The janitor sets its name some time after its start.
     wait_for(lambda: janitors_of(slice_), "a janitor")
     return janitors_of(slice_)[0]
 
@@ -115,7 +115,7 @@ def test_without_a_janitor_the_next_supervisor_cleans_up(program: Path, tmp_path
         slice_.process.kill()
         slice_.process.wait()
     assert cgroup.exists()
-    # Nobody knows whose it was.
+    # Without this directory, nobody knows who owned the cgroup.
     shutil.rmtree(Path(words[words.index("--scratch") + 1]).parent)
     with run_slice(tmp_path, "--gate", "cgroup2") as slice_:
         slice_.start()
@@ -132,7 +132,7 @@ def test_children_killed_at_any_moment_leave_nothing(tmp_path: Path, gate: str, 
         for _ in range(12):
             child, _ = slice_.try_start()
             pid = slice_.pid_of(child.number)
-            # Anywhere between its first instruction and its service.
+            # At any point between the child's first instruction and its service.
             for _ in range(chance.randrange(20)):
                 child.window.put(ECHO, 1)
             kill(pid)
@@ -141,7 +141,7 @@ def test_children_killed_at_any_moment_leave_nothing(tmp_path: Path, gate: str, 
         assert neighbour.window.ask(ECHO, 1).value == 0
         supervisor = slice_.process.pid
         assert len(slice_.processes()) == 2
-        # What each child cost the supervisor was given back: its control socket, pidfds, pipes and windows.
+        # The supervisor has closed each child's control socket, pidfds, pipes and windows.
         assert len(list(Path(f"/proc/{supervisor}/fd").iterdir())) < 32
         words = Path(f"/proc/{slice_.pid_of(neighbour.number)}/cmdline").read_text().split("\0")
         scratch = Path(words[words.index("--scratch") + 1])

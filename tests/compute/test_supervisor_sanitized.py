@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tests of supervisor, child, gate and sandbox once more, with address and undefined-behaviour sanitizers."""
+"""The tests of supervisor, child, gate and sandbox again, with address and undefined-behaviour sanitizers."""
 
 import os
 import subprocess
@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).resolve().parent
-# A sanitizer needs more memory than some tests allow, and catches crashes itself. Leaks are looked for by a process
-# that the sandbox refuses.
-# The fake driver is loaded before its runtime.
+# A sanitizer needs more memory than some tests allow, and catches crashes itself. It looks for leaks in a process of
+# its own, which the sandbox refuses. The fake driver is loaded before the sanitizer's runtime.
 WITHOUT = "not memory and not crash and not sanitized and not kernel and not model and not order"
 
 

@@ -43,13 +43,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Storm:
-    """Requests in any order; answers are taken as they come."""
+    """Sends requests in random order, and receives answers as they come."""
 
     def __init__(self, slice_: Slice, seed: int) -> None:
         self.slice = slice_
         self.chance = random.Random(seed)
         self.children: list[Child] = []
-        # Descriptors: a number may be another process's by now.
+        # pidfds, because a process id may belong to another process by now.
         self.processes: list[int] = []
         self.unanswered: set[int] = set()
 
@@ -133,7 +133,7 @@ def test_a_storm_passes(program: Path, tmp_path: Path, gate: str, policy: str, s
     with run_slice(tmp_path, *options, child=program) as slice_:
         storm = Storm(slice_, seed)
         storm.blow(steps)
-        # Each has ended: its descriptor is readable.
+        # Each process has ended, because its pidfd is readable.
         assert len(select.select(storm.processes, [], [], 0)[0]) == len(storm.processes)
         for process in storm.processes:
             os.close(process)
