@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program that calls the driver by itself, as no sane tenant would: `python -m tests.gpu.caller CASE [ARGUMENT]`.
+"""A program that calls the driver directly, in ways that no sane tenant would: `python -m tests.gpu.caller CASE
+[ARGUMENT]`.
 
 Runs with the fake driver loaded, with or without the shim before it, and prints what it saw as JSON.
 """
@@ -40,7 +41,7 @@ def request(escape: int, size: int) -> int:
 
 
 def ioctl(fd: int, escape: int, size: int, address: int, *, envelope: bool = False) -> tuple[int, int]:
-    """Result and errno, which is left as it was where all went well."""
+    """Make a call and return its result and errno. Success leaves errno unchanged."""
     if envelope:
         outer = ctypes.create_string_buffer(struct.pack("=IIQ", escape, size, address))
         escape, size, address = XFER, 16, ctypes.addressof(outer)
@@ -105,7 +106,7 @@ class Driver:
 
 
 def page(protection: int) -> int:
-    """The address of a page followed by one that is not there."""
+    """Return the address of a page whose next page is not mapped."""
     address = LIBC.mmap(None, 2 * mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE, 0x22, -1, 0)
     LIBC.mprotect(ctypes.c_void_p(address + mmap.PAGESIZE), mmap.PAGESIZE, 0)
     LIBC.mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, protection)
@@ -113,7 +114,9 @@ def page(protection: int) -> int:
 
 
 def timeslices() -> Any:
-    """A group that runs kernels and one that copies: what each has when made, and after the tenant's own setting."""
+    """Report the timeslices of a group that runs kernels and one that copies, when made and after the tenant's own
+    setting.
+    """
     driver, seen = Driver(), []
     for envelope in (False, True):
         for engine in (GR0, COPY0):
@@ -125,7 +128,7 @@ def timeslices() -> Any:
 
 
 def sizes() -> Any:
-    """Settings with parameters of a wrong size."""
+    """Set parameters of a wrong size."""
     driver = Driver()
     group = driver.group()
     answers = [driver.control(group, SET_TIMESLICE, bytes([7] * size))["status"] for size in (0, 4, 7, 9, 16)]
@@ -135,7 +138,7 @@ def sizes() -> Any:
 
 
 def pointers() -> Any:
-    """Calls, parameters and envelopes at addresses that lead nowhere, end on the way, or cannot be written."""
+    """Use calls, parameters and envelopes at addresses that are invalid, reach an unmapped page, or are read-only."""
     driver = Driver()
     group = driver.group()
     full, readable = page(mmap.PROT_READ | mmap.PROT_WRITE), page(mmap.PROT_READ)
@@ -166,7 +169,7 @@ def pointers() -> Any:
 
 
 def random_calls() -> Any:
-    """Any calls with any contents: a fingerprint of all answers. The same numbers give the same calls."""
+    """Make random calls with random contents, and report all answers. The same seed gives the same calls."""
     draw, driver = random.Random(int(sys.argv[2])), Driver()
     groups = [driver.group(engine) for engine in (GR0, COPY0, GR0)]
     channel = driver.alloc(groups[0], CHANNEL)
@@ -177,7 +180,7 @@ def random_calls() -> Any:
         size = draw.choice({FREE: (16,), CONTROL: (32,), ALLOC: (32, 48)}.get(escape, (16, 32, 72)))
         if draw.random() < 0.1:
             size = draw.randrange(128)
-        # Of the driver's structures and not, so that random contents get past the first checks.
+        # Mix valid structures of the driver with random contents, so some calls pass the first checks.
         params = ctypes.create_string_buffer(draw.randbytes(400), 400)
         cmd = draw.choice((SET_TIMESLICE, SET_PREEMPTION, PREEMPTION_BIND, GET_TIMESLICE, draw.getrandbits(32)))
         class_id = draw.choice((GROUP, CHANNEL, SUBDEVICE, DEVICE, draw.getrandbits(16)))
@@ -197,14 +200,14 @@ def random_calls() -> Any:
         call = ctypes.create_string_buffer((head + tail).ljust(128, b"\0"), 128)
         result, error = ioctl(driver.fd, escape, size, ctypes.addressof(call), envelope=draw.random() < 0.3)
         contents = bytearray(call.raw)
-        # Where buffers lie differs between runs, and is nobody's answer.
+        # The address of a buffer differs between runs and is not part of an answer.
         contents[16:24] = bytes(8)
         seen.append((result, error, contents.hex(), params.raw.hex()))
     return {"calls": len(seen), "answers": seen}
 
 
 def threads() -> Any:
-    """Many threads make, set and free groups on one file at once."""
+    """Make, set and free groups on one file from many threads at once."""
     driver, wrong = Driver(), []
 
     def play(number: int) -> None:
@@ -224,7 +227,7 @@ def threads() -> Any:
 
 
 def forks() -> Any:
-    """A child knows nothing of its parent's groups and sets those of its own."""
+    """Fork: the child does not know its parent's groups and sets its own."""
     driver = Driver()
     group = driver.group()
     reader, writer = os.pipe()
@@ -243,7 +246,7 @@ def forks() -> Any:
 
 
 def waits() -> Any:
-    """Has groups, and says after each line read what they have."""
+    """Make groups, and report their timeslices after each line of input."""
     driver = Driver()
     groups = [driver.group(), driver.group()]
     for _ in range(3):
@@ -259,13 +262,13 @@ def waits() -> Any:
 
 
 def preemption() -> Any:
-    """WFI by both controls that set it, then what is not WFI."""
+    """Set WFI with both controls, then other preemption modes."""
     driver = Driver()
     channel = driver.alloc(driver.group(), CHANNEL)
     answers = {}
     for name, flags, mode in (("wfi", 1, 0), ("cilp", 1, 2), ("graphics only", 2, 0)):
         params = struct.pack("=IIIIIxxxxQ", flags, channel, 0, mode, 0, 0)
-        # With 8 buffers as in branch 535, 9 as in later ones, 10 as in none.
+        # Branch 535 has 8 buffers, later branches have 9, and no branch has 10.
         binds = [struct.pack(f"=III4x{8 * n}xIII4xQ", flags, driver.client, channel, 0, mode, 0, 0) for n in (8, 9, 10)]
         for envelope in (False, True):
             calls = [(SET_PREEMPTION, params), *((PREEMPTION_BIND, bind) for bind in binds)]
@@ -282,7 +285,7 @@ def many_groups() -> Any:
 
 
 def others() -> Any:
-    """Files that are not the driver's."""
+    """Make calls on files that are not the driver's."""
     reader, writer = os.pipe()
     os.write(writer, b"12345")
     count = ctypes.c_int()
@@ -294,7 +297,7 @@ def others() -> Any:
 
 
 def full_log() -> Any:
-    """Calls while no file may grow, which raises a signal that Python itself ignores."""
+    """Make calls while no file may grow. A write then raises a signal, which Python ignores by default."""
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     driver = Driver()
     resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
@@ -302,7 +305,7 @@ def full_log() -> Any:
 
 
 def reuses_listener() -> Any:
-    """A program that put a pipe of its own where the shim's listener was, and forks."""
+    """Replace the shim's listener by a pipe of this program, and fork."""
     driver = Driver()
     driver.group()
     listeners = [int(fd.name) for fd in Path("/proc/self/fd").iterdir() if is_listener(int(fd.name))]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the shim, compiled from the present sources, the one that is loaded."""
+"""Compiles the shim from the present sources and makes it the one that is loaded."""
 
 import importlib
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The document that experiments end in, and the page that describes it."""
+"""The document with the experiments' results, and the page that describes it."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ EFFORT = Effort(repeats=3, seconds=0.3)
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, t1: str) -> dict[str, Any]:
-    """The document of a fake rig where the shares came out as told, and T9 is the only other test."""
+    """Return the document of a fake rig with given results of the shares. T9 is the only other test."""
     of_shares = {name: described(t1 if name == "T1" else "pass", "so it is", {}, []) for name in ("T1", "T2", "T10")}
     monkeypatch.setattr(shares, "run", lambda *_, **__: of_shares)
     monkeypatch.setattr(document, "TESTS", {"models": models.models, "T9": t9})
@@ -70,7 +70,7 @@ def test_one_that_breaks_off_costs_none_of_the_others(monkeypatch: pytest.Monkey
 
 
 class OneGpu:
-    """What the management library says of one GPU, on which there may be somebody."""
+    """The management library's view of one GPU, which others may use."""
 
     def __init__(self, *others: GpuProcess) -> None:
         self.others = others

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants that compete, on the fake GPU: what is measured is what the GPU did, in virtual time."""
+"""Competing tenants on the fake GPU: the measurements equal what the GPU did in virtual time."""
 
 import json
 import time
@@ -73,7 +73,7 @@ def test_a_kernel_is_measured_where_nobody_competes() -> None:
         alone = duel.run(fake.rig, [Tenant(name="A", kernel_us=3000)], seconds=0.2)
         with pytest.raises(ValueError, match="rounds"):
             duel.run(fake.rig, [Tenant(name="A"), Tenant(name="B")], seconds=0.2)
-    # The first launch makes the engine switch; the shortest of all counts.
+    # The first launch includes a switch, so the shortest of all launches counts.
     assert alone.results[0].rounds == 3000
 
 
@@ -117,7 +117,7 @@ def test_settings_of_cuda_that_spoil_a_measurement_are_not_handed_on(monkeypatch
     found: list[str] = []
 
     def look(pid: int) -> None:
-        while not (environment := Path(f"/proc/{pid}/environ").read_text()):  # it is about to be the load
+        while not (environment := Path(f"/proc/{pid}/environ").read_text()):  # empty until the load is executed
             time.sleep(0.001)
         found.append(environment)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T3 and T5 to T9 on the fake GPU: each passes on one that does as told, and fails on one that lies in its way."""
+"""T3 and T5 to T9 on the fake GPU: each passes on an honest fake, and fails on the fake that misbehaves in its way."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +16,7 @@ from vgpumgr.gpu.duel import Duel, Result, RigError
 from vgpumgr.gpu.shares import Effort
 
 EFFORT = Effort(repeats=3, seconds=0.3)
-# After a change, 100 ms are left out and a turn of both takes 20 ms.
+# 100 ms after a change are left out, and a turn of both tenants takes 20 ms.
 LIVE = Effort(repeats=3, seconds=1.2)
 HONEST = Behaviour(refill_ns=300_000)
 IGNORES = Behaviour(honour="ignore")
@@ -63,7 +63,7 @@ def test_t5_dividing_does_not_help_where_timeslices_are_clamped() -> None:
 def test_t6_a_long_kernel_is_stopped_at_the_end_of_its_timeslice() -> None:
     result = outcome(cheats.t6, HONEST)
     assert result["verdict"] == "pass"
-    # Not at once either: a timeslice is waited for.
+    # The stop is not immediate either, because the timeslice must end first.
     assert result["figures"]["p99_us"] > cheats.TIMESLICE_US / 2
 
 
@@ -100,7 +100,7 @@ def test_t7_filtering_does_not_help_on_a_gpu_that_cannot_stop_kernels() -> None:
 def test_t8_time_is_shared_also_where_throughput_is_not() -> None:
     result = outcome(memory.t8, HONEST)
     assert result["verdict"] == "pass"
-    # Refilling caches costs the tenant that lives on memory, not its neighbour.
+    # Refilling caches costs the memory-bound tenant and not its neighbour.
     assert result["figures"]["throughput_of_exclusive"]["mean"] < memory.EXPECTED - 0.02
 
 
@@ -155,7 +155,7 @@ def test_a_change_lasts_from_the_mark_to_its_return() -> None:
         wfi_statuses=(),
         mark_ns=(),
     )
-    # A works until it is marked, stops while it is changed, and works as before from then on.
+    # A works until the mark, stops during the change, and then works as before.
     gap = [t for t in at if not 400_000_000 < t < 600_000_000]
     a = replace(b, tenant="A", done_ns=gap, mark_ns=(400_000_000, 600_000_000))
     change = live.Change(duel=Duel(results=[a, b], seconds=1.0), status=0)

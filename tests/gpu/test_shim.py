@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shim in programs that call the driver in every wrong way: it changes what it should, and never ends a program."""
+"""The shim in programs that call the driver in every wrong way. It changes what it should and never ends a program."""
 
 import json
 import os
@@ -24,7 +24,7 @@ BAD_POINTER = 0x3D
 
 
 class Program:
-    """Starts the caller under the shim, or `bare` of it."""
+    """Starts the caller under the shim, or without it if `bare`."""
 
     def __init__(self, fake: FakeRm, folder: Path) -> None:
         self.fake = fake
@@ -67,7 +67,7 @@ def test_only_groups_that_run_kernels_get_the_timeslice_and_keep_it(program: Pro
         assert seen["made_us"] == (6000 if runs_kernels else 0)
         assert seen["us"] == (6000 if runs_kernels else 0)
         assert (seen["answer"]["result"], seen["answer"]["status"]) == (0, 0)
-        # What the tenant wrote is still there, and a call that went well leaves errno alone.
+        # The tenant's own value is still there, and a successful call leaves errno unchanged.
         assert int.from_bytes(bytes.fromhex(seen["answer"]["params"]), "little") == 2048
         assert seen["answer"]["pointer_kept"]
         assert seen["answer"]["errno"] == 77
@@ -127,14 +127,14 @@ def test_a_timeslice_is_changed_while_a_program_runs(program: Program) -> None:
         assert json.loads(process.stdout.readline()) == [6000, 6000]
         assert change_timeslice(program.control, process.pid, 9000)["taken"] == 2
         print(file=process.stdin, flush=True)
-        # The second was freed: it is neither touched nor counted.
+        # The second group was freed, so the shim neither changes nor counts it.
         assert json.loads(process.stdout.readline()) == [9000]
         changed = change_timeslice(program.control, process.pid, 12000)
         assert (changed["groups"], changed["taken"], changed["status"]) == (1, 1, 0)
         print("\n", file=process.stdin, flush=True)
         assert json.loads(process.stdout.readline()) == [12000]
         assert json.loads(process.stdout.readline()) == []
-        # The device took its groups with it.
+        # Freeing the device has freed its groups.
         assert change_timeslice(program.control, process.pid, 2000)["groups"] == 0
         process.kill()
 
@@ -175,7 +175,7 @@ def test_nonsense_on_the_control_socket_changes_nothing(program: Program) -> Non
                 channel.connect(f"{program.control}.{process.pid}")
                 channel.send(packet)
                 assert b"error" in channel.recv(4096)
-        # One who connects and goes away, and one who says nothing, hold nobody up for long.
+        # A client that connects and disconnects, and a silent client, delay others only briefly.
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect(f"{program.control}.{process.pid}")
         with pytest.raises(ShimControlError, match="1 to 8355840"):
             change_timeslice(program.control, process.pid, 0)
@@ -210,11 +210,11 @@ def test_with_a_driver_it_does_not_know_it_stands_aside_and_says_so(tmp_path: Pa
 @pytest.mark.parametrize(("mode", "status"), [("pass", 0), ("refuse-wfi", PERMISSION), ("cilp", 0), ("nonsense", 0)])
 def test_kernels_that_cannot_be_stopped_are_refused_or_made_stoppable(program: Program, mode: str, status: int) -> None:
     answers = program.run("preemption", PREEMPTION=mode)
-    # What has a size that no driver has is not let through either where such requests are refused.
+    # Where such requests are refused, parameters of an unknown size are refused as well.
     strange = PERMISSION if mode == "refuse-wfi" else PARAM_STRUCT
     for name, answered in answers.items():
         expected = status if name.startswith("wfi") else 0
-        # The status is the only thing that is written.
+        # Only the status is written.
         assert answered == [[expected, True, True]] * 3 + [[strange, True, True]], name
     reached: dict[int, list[int]] = {12: [], 84: [], 92: []}
     for entry in program.fake.log():

@@ -194,7 +194,7 @@ static void part_order(void)
 		MUST(clReleaseEvent(events[i]));
 	MUST(clReleaseEvent(user));
 
-	/* A transfer that fits into no buffer of ours waits for the program itself, on an in-order queue. */
+	/* A transfer that is too large for any buffer of ours, on an in-order queue that waits for the program. */
 	bytes = 72 << 20;
 	in = realloc(in, bytes);
 	out = realloc(out, bytes);

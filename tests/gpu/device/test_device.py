@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All experiments on the GPU of this machine. What it does is evidence, not right or wrong; the rig must be right."""
+"""All experiments on the GPU of this machine. The GPU's behaviour is evidence and cannot fail a test; the rig can."""
 
 import ctypes
 import json
@@ -15,7 +15,7 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "build" / "figures" / "gpu-evid
 
 
 def why_not() -> str | None:
-    """What is missing. A GPU that is there and does not work is a failure and no reason to skip."""
+    """Return what is missing. A GPU that is present but does not work is a failure and not a reason to skip."""
     if not Path("/dev/nvidiactl").exists():
         return "there is no /dev/nvidiactl"
     try:

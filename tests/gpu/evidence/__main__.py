@@ -33,7 +33,7 @@ def main() -> int:
     try:
         effort = Effort(repeats=arguments.repeats, seconds=arguments.seconds, seed=arguments.seed)
         with arguments.output.open("a"):
-            pass  # before hours of measuring
+            pass  # check this before hours of measuring
         document = on_device(arguments.device, effort=effort, told=tell, kept=keep)
     except (ValueError, OSError) as error:
         parser.error(str(error))

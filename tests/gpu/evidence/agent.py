@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T9's foreign process: takes over a tenant's open file and sets the timeslice of a channel group on it.
+"""T9's foreign process: it takes a tenant's open file and sets the timeslice of a channel group on it.
 
-`python -m tests.gpu.evidence.agent PID FD CLIENT GROUP TIMESLICE_US` prints, as JSON, the `status` of the driver or the
-`errno` of what the kernel refused.
+`python -m tests.gpu.evidence.agent PID FD CLIENT GROUP TIMESLICE_US` prints JSON: the driver's `status`, or the
+`errno` if the kernel refused the access.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the experiments share: kernels measured once, repeats in mixed order, results as the document has them."""
+"""What the experiments share: calibrated kernels, repeats in mixed order, and results in the document's form."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Verdict = Literal["pass", "fail", "inconclusive", "not_run", "measured"]
 
 @dataclass
 class Bench:
-    """A rig with how hard to try on it. `told` hears of each measurement."""
+    """A rig and the effort of measurements on it. `told` is called with a line for each measurement."""
 
     rig: Rig
     effort: Effort
@@ -31,7 +31,7 @@ class Bench:
     _rounds: dict[tuple[str, float], int] = field(default_factory=dict)
 
     def rounds(self, load: Literal["compute", "memory"], kernel_us: float) -> int:
-        """Work that takes so long on the idle GPU."""
+        """The number of rounds that take this long on the idle GPU."""
         key = load, kernel_us
         if key not in self._rounds:
             tenant = Tenant(name="A", load=load, kernel_us=kernel_us)
@@ -42,7 +42,7 @@ class Bench:
         return duel.run(self.rig, tenants, seconds=self.effort.seconds, at_mark=at_mark)
 
     def repeat(self, test: str, settings: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
-        """Each setting once in each repeat, in another order every time."""
+        """Run each setting once in each repeat, in a new random order every time."""
         found: dict[str, list[T]] = {name: [] for name in settings}
         shuffle = random.Random(self.effort.seed)
         for number in range(1, self.effort.repeats + 1):
@@ -53,7 +53,7 @@ class Bench:
 
 
 def verdict_of(places: Sequence[Place]) -> Verdict:
-    """Every interval must be where it is expected; one that tells nothing leaves the test open."""
+    """Pass if every interval is where it is expected. An interval without information makes the test inconclusive."""
     if all(one is Place.INSIDE for one in places):
         return "pass"
     return "fail" if Place.OUTSIDE in places else "inconclusive"
@@ -64,6 +64,6 @@ def described(verdict: Verdict, reason: str, figures: Mapping[str, Any], setting
 
 
 def statuses(duels: Sequence[Duel]) -> list[str]:
-    """Every answer of the driver to a timeslice that was asked for."""
+    """All different answers of the driver to requested timeslices."""
     events = [entry for one in duels for result in one.results for entry in result.shim]
     return sorted({status_word(entry["status"]) for entry in events if entry["event"] in ("applied", "rewritten")})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T5, T6 and T7: more channel groups than the neighbour, a kernel that does not end, kernels that cannot be stopped."""
+"""T5, T6 and T7: more channel groups than the neighbour, an endless kernel, and kernels that cannot be preempted."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PROCESSES = 3
 
 SHORT_KERNEL_US = 200.0
 PERIOD_US = 20_000.0
-# A short kernel waits for one timeslice of the neighbour and runs; the same again is left for switching.
+# A short kernel waits for one timeslice of the neighbour and then runs. The same time again is allowed for switching.
 LATENCY_BOUND_US = 2 * (TIMESLICE_US + SHORT_KERNEL_US)
 
 
 def t5(bench: Bench) -> dict[str, Any]:
-    """A timeslice belongs to a channel group: three processes have three, unless each gets a third."""
+    """A timeslice belongs to a channel group: three processes have three timeslices, unless each gets a third."""
     rounds = bench.rounds("compute", KERNEL_US)
 
     def run(a_us: int) -> Duel:
@@ -59,7 +59,7 @@ def t5(bench: Bench) -> dict[str, Any]:
 
 
 def long_beside_short(bench: Bench, *, ask_wfi: bool = False, preemption: Preemption = "pass") -> Duel:
-    """A's kernels last as long as the run's half; B has a short one every period."""
+    """Each kernel of A lasts half of the run. B has a short kernel every period."""
     long_us = bench.effort.seconds / 2 * 1e6
     rounds = bench.rounds("compute", SHORT_KERNEL_US)
     a = Tenant(
@@ -90,7 +90,7 @@ def latency_setting(name: str, duels: Sequence[Duel]) -> dict[str, Any]:
 
 
 def t6(bench: Bench) -> dict[str, Any]:
-    """Is a kernel that lasts for seconds stopped at the end of its timeslice?"""
+    """Is a kernel of several seconds preempted at the end of its timeslice?"""
     runs = bench.repeat("T6", {"long kernel": lambda: long_beside_short(bench)})
     setting = latency_setting("long kernel", runs["long kernel"])
     p99 = setting["latency_us"]["p99"]
@@ -103,7 +103,7 @@ def t6(bench: Bench) -> dict[str, Any]:
 
 
 def t7(bench: Bench) -> dict[str, Any]:
-    """A tenant asks for kernels that cannot be stopped: what that does, and what filtering the request does."""
+    """A tenant asks for kernels that cannot be preempted: the effect, and the effect of filtering the request."""
     ways: dict[str, Preemption] = {"unfiltered": "pass", "refused": "refuse-wfi", "made CILP": "cilp"}
     runs = bench.repeat(
         "T7",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experiments on a GPU of this machine: one that is idle and fit before, and that nobody else uses meanwhile."""
+"""The experiments on a GPU of this machine. The GPU must be idle and fit before, and used by nobody else meanwhile."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def on_device(
     kept: Callable[[dict[str, Any]], None] = lambda _: None,
     rig: Rig | None = None,
 ) -> dict[str, Any]:
-    """The document of the GPU with that UUID or index, or of the first. Raises ProbeRefusedError, RigError.
+    """Return the document of the GPU with that UUID or index, or of the first GPU. Raises ProbeRefusedError, RigError.
 
-    `rig`: another than the device itself, in tests.
+    `rig`: tests pass another rig than the device itself.
     """
     with opened() as nvml:
         gpu = chosen(nvml.gpus(), [] if name is None else [name])[0]

@@ -30,14 +30,14 @@ TESTS: Mapping[str, Callable[[Bench], dict[str, Any]]] = {
 
 
 def identify(rig: Rig) -> dict[str, str]:
-    """Name of the GPU, and version of the driver as libcuda gave it. Raises RigError where nothing can be measured."""
+    """Return the GPU's name and the driver's version from libcuda. Raises RigError if nothing can be measured."""
     result = duel.run(rig, [Tenant(name="A", rounds=1000)], seconds=0.05).results[0]
     versions = [entry["version"] for entry in result.shim if entry["event"] == "driver"]
     return {"gpu": result.gpu, "driver": versions[-1] if versions else ""}
 
 
 def commit() -> str:
-    """Of the sources that measure, with a plus where they were changed; empty outside a repository."""
+    """The commit of the measuring sources, with a plus if they were changed. Empty outside a repository."""
     found = subprocess.run(
         ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"],
         cwd=Path(__file__).parent,
@@ -54,9 +54,11 @@ def measure(
     told: Callable[[str], None] = lambda _: None,
     kept: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Runs everything. What cannot be told apart where equal tenants are unequal is not run. Raises RigError.
+    """Run all experiments. Raises RigError.
 
-    A test that breaks off is not run, with the reason, and the next one is. `kept`: told what there is before each.
+    If equal tenants get unequal shares, the tests that depend on shares are not run. A test that breaks off counts as
+    not
+    run, with the reason, and the next test follows. `kept` receives the current document before each test.
     """
     document: dict[str, Any] = {
         "schema": SCHEMA,

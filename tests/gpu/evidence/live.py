@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T3 and T9: a timeslice that changes while its tenant runs, by the shim in its process or by a foreign process."""
+"""T3 and T9: the shim or a foreign process changes a timeslice while its tenant runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vgpumgr.gpu.statistics import interval, place
 BEFORE_US, AFTER_US = 2048, 18_000
 EXPECTED = abi.quantised_us(AFTER_US) / (abi.quantised_us(AFTER_US) + BEFORE_US)
 KERNEL_US = 1000.0
-# The share must have moved by then.
+# The share must have changed within this time.
 WITHIN_NS = 100_000_000
 ROOT = Path(__file__).resolve().parents[3]
 AGENT = ("-P", "-S", "-m", "tests.gpu.evidence.agent")
@@ -30,7 +30,7 @@ AGENT_TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class Change:
-    """One run, and what the driver answered. A worked on while it was changed; that time itself counts for nothing."""
+    """One run and the driver's answer. A worked during the change, and the time of the change itself is not counted."""
 
     duel: Duel
     status: int
@@ -49,12 +49,12 @@ class Change:
 
 
 def by_the_shim(_: Bench, running: Running) -> int:
-    """The shim makes the call again, in the tenant's process and on its file."""
+    """Make the shim repeat the call in the tenant's process and on its file."""
     return int(change_timeslice(running.control, running.pid, AFTER_US)["status"])
 
 
 def by_a_foreign_process(bench: Bench, running: Running) -> int:
-    """A process that is not the tenant makes the call, with handles that somebody learnt. Raises OSError, RigError."""
+    """Make the call in a process that is not the tenant, with known handles. Raises OSError, RigError."""
     group = next(
         entry for entry in running.records() if entry["event"] == "group" and entry["engine_type"] in KERNEL_ENGINES
     )
@@ -115,13 +115,13 @@ def judged(changes: list[Change], whom: str) -> dict[str, Any]:
 
 
 def t3(bench: Bench) -> dict[str, Any]:
-    """The shim sets both timeslices, and later one of them anew."""
+    """The shim sets both timeslices, and later sets one of them again."""
     runs = bench.repeat("T3", {"change": lambda: measure(bench, by_the_shim, BEFORE_US)})
     return judged(runs["change"], "the shim")
 
 
 def t9(bench: Bench) -> dict[str, Any]:
-    """The shim only looks on; libcuda's own 2048 us are changed from outside."""
+    """The shim only observes. A foreign process changes libcuda's own 2048 us."""
     try:
         runs = bench.repeat("T9", {"change": lambda: measure(bench, by_a_foreign_process, None)})
     except PermissionError as error:

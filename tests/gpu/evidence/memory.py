@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T8: beside a load that lives on memory, time is shared as timeslices say; its throughput need not be."""
+"""T8: beside a memory-bound load, timeslices divide the time. They need not divide the load's throughput."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ KERNEL_US = 1000.0
 
 
 def t8(bench: Bench) -> dict[str, Any]:
-    """B computes, and what it gets done tells the time that A left it: as much beside memory as beside computing."""
+    """B computes, and its work shows the time that A left to it. It must be equal beside a memory-bound and a computing
+    A.
+    """
     rounds: dict[Literal["compute", "memory"], int] = {
         "compute": bench.rounds("compute", KERNEL_US),
         "memory": bench.rounds("memory", KERNEL_US),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The headline pair: a PyTorch inference service beside a training loop, under three divisions of time.
 
-high: answers one request every period; its 99th percentile counts. low: trains without pause; its steps count. Each is
-compared with itself alone on the GPU. No division is judged good or bad: the figures are the result.
+high: answers one request every period, and its 99th percentile counts. low: trains without pause, and its steps count.
+Each is compared with itself alone on the GPU. The figures are the result; no division is judged good or bad.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.gpu.evidence.bench import Bench, described, statuses
 from vgpumgr.gpu.duel import Duel, Tenant
 from vgpumgr.gpu.statistics import interval
 
-# Timeslices of high and low in us; None is what libcuda asks for.
+# Timeslices of high and low in us. None keeps libcuda's own.
 DIVISIONS: dict[str, tuple[int | None, int | None]] = {
     "default": (None, None),
     "9:1": (18_000, 2_000),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real model as a tenant: says and hears what `vgpumgr.gpu.load` does.
+"""A real model as a tenant, with the protocol of `vgpumgr.gpu.load`.
 
 `service`: an encoder of 12 layers answers one request of 128 tokens every period. `training`: the same encoder
-learns, batches of 64 x 512 tokens, with AdamW, meant to keep a large GPU busy. Weights and data are random:
-only the work matters.
+trains with AdamW on batches of 64 x 512 tokens, which should keep a large GPU busy. Weights and data are random,
+because only the amount of work matters.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 from vgpumgr.gpu.load import Done, end_with_parent, hear, now_ns, say
 
 LAYERS, WIDTH, HEADS = 12, 768, 12
-# Sequences and tokens of each.
+# Sequences in a batch, and tokens in a sequence.
 BATCHES = {"service": (1, 128), "training": (64, 512)}
 WARM_UP = 20
 
 
 def build(role: str) -> Any:
-    """A function that does one request or one step, to its end."""
+    """Return a function that completes one request or one step."""
     import torch
 
     torch.manual_seed(1)
@@ -58,7 +58,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--period-us", type=float)
     parser.add_argument("--output", type=Path, required=True)
-    # The synthetic load is told more, which says nothing about a model.
+    # Other arguments are for the synthetic load and have no meaning for a model.
     return parser.parse_known_args()[0]
 
 

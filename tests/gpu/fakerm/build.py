@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the fake's libraries, once for the present sources."""
+"""Compiles the fake's libraries once for the present sources."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 
 def compile_library(name: str, source: Path, *options: str) -> Path:
-    """A shared library from one source file; its folder is named after what it was made of."""
+    """Compile a shared library from one source file. The name of its folder depends on the sources."""
     inputs = [source, *sorted(HERE.glob("*.h")), *sorted(NATIVE.glob("*.h"))]
     key = hashlib.sha256(b"\0".join([*(path.read_bytes() for path in inputs), *map(str.encode, options)])).hexdigest()
     target = BUILT / key[:16] / name
@@ -35,10 +35,10 @@ def compile_library(name: str, source: Path, *options: str) -> Path:
 
 
 def device_library() -> Path:
-    """Plays the device files; for LD_PRELOAD after the shim."""
+    """The library that plays the device files. It goes into LD_PRELOAD after the shim."""
     return compile_library("fakerm.so", HERE / "fakerm.c")
 
 
 def cuda_library() -> Path:
-    """Its folder goes into LD_LIBRARY_PATH."""
+    """The fake libcuda. Its folder goes into LD_LIBRARY_PATH."""
     return compile_library("libcuda.so.1", HERE / "cuda.c", "-fvisibility=hidden", "-Wl,-soname,libcuda.so.1")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process on the fake GPU without libcuda: what a test uses to let time pass, to look at others, or to compete."""
+"""A process on the fake GPU without libcuda. Tests use it to advance the time, to observe others, or to compete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LIMIT_S = 60.0
 
 
 class FakeClient:
-    """An open file of the fake driver, by its server's protocol."""
+    """An open file of the fake driver, accessed by its server's protocol."""
 
     def __init__(self, directory: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -45,7 +45,7 @@ class FakeClient:
         self._socket.close()
 
     def call(self, kind: int, header: bytes, nested: bytes = b"", *, magic: int = RM_MAGIC) -> tuple[bytes, bytes]:
-        """One call: what became of the structure and of what it points to. Raises OSError."""
+        """Make one call. Returns the structure and the data of its pointer after the call. Raises OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours:
             ours.settimeout(LIMIT_S)
@@ -63,18 +63,18 @@ class FakeClient:
         return int(WORK.unpack(header)[2]) if header else 0
 
     def join(self) -> None:
-        """From now on time passes only while this one sleeps."""
+        """From now on, time passes only while this process sleeps."""
         self.work(JOIN)
 
     def pass_time(self, ns: int) -> None:
         self.work(SLEEP, value=ns)
 
     def progress_ns(self, number: int) -> int:
-        """What the so many-th group that runs kernels has run, counted from 0."""
+        """Return the run time of the group with this number. Only groups that run kernels count, from 0."""
         return self.work(PROGRESS, group=number)
 
     def make(self, parent: int, class_id: int, parameters: bytes | None = None) -> int:
-        """An object; its handle."""
+        """Make an object and return its handle."""
         data = PARAMETERS[class_id] if parameters is None else parameters
         wanted = 0 if class_id == ROOT_CLIENT else next(self._handles)
         header = struct.pack("=4IQQ4I", self.client, parent, wanted, class_id, 1 if data else 0, 0, len(data), 0, 0, 0)
@@ -84,13 +84,13 @@ class FakeClient:
         return int(handle)
 
     def control(self, target: int, command: int, parameters: bytes) -> int:
-        """One control call; its status."""
+        """Make one control call and return its status."""
         header = struct.pack("=4IQ2I", self.client, target, command, 0, 1, len(parameters), 0)
         answer, _ = self.call(CONTROL, header, parameters)
         return int(struct.unpack_from("=I", answer, 28)[0])
 
     def begin(self, version: str) -> int:
-        """A context with one group and a channel; the group's handle."""
+        """Make a context with one group and a channel, and return the group's handle."""
         self.call(CHECK_VERSION, struct.pack("=II64s", 0, 0, version.encode()))
         self.client = self.make(0, ROOT_CLIENT)
         device = self.make(self.client, DEVICE)
@@ -100,5 +100,5 @@ class FakeClient:
         return group
 
     def submit(self, group: int, ns: int) -> None:
-        """A kernel of this length."""
+        """Submit a kernel of this length."""
         self.work(SUBMIT, group=group, value=ns)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * libcuda.so.1 on the fake driver: makes the calls to the resource manager that the real one makes
- * for a context, in its order, and runs kernels on the fake GPU. A kernel is known by its name in
- * the PTX; its last parameter is its work in rounds, its first the buffer where it counts launches.
+ * libcuda.so.1 on the fake driver. For a context, it makes the same calls to the resource manager as the
+ * real library, in the same order. It runs kernels on the fake GPU. A kernel is known by its name in the
+ * PTX. Its last parameter is its work in rounds, and its first is the buffer where it counts launches.
  *
- * $FAKERM_CUDA_STYLE: words for what real libraries do differently: "short" allocations, "xfer"
+ * $FAKERM_CUDA_STYLE: words for differences between real libraries: "short" allocations, "xfer"
  * envelopes, "unsized" parameters of allocations. $FAKERM_CUDA_VERSION: the library's own version.
  */
 #define _GNU_SOURCE
@@ -104,12 +104,12 @@ static bool schedule(uint32_t group)
 	unsigned char params[3] = { 1, 0, 0 };
 	uint64_t timeslice_us = OWN_TIMESLICE_US;
 
-	/* The real library goes on without its timeslice where it is refused. */
+	/* If the driver refuses the timeslice, the real library continues without it. */
 	control(group, RM_CMD_SET_TIMESLICE, &timeslice_us, sizeof(timeslice_us));
 	return control(group, 0xa06c0101, params, sizeof(params)) == RM_OK;
 }
 
-/* What the real library makes, in its order, as a shim saw it on an H100 with driver 580.159.04. */
+/* The objects of the real library in its order, as a shim recorded them on an H100 with driver 580.159.04. */
 static bool make_groups(void)
 {
 	struct rm_preemption_mode mode = { .flags = RM_PREEMPTION_SETS_COMPUTE, .compute = RM_COMPUTE_CILP };
@@ -242,7 +242,7 @@ EXPORT int cuMemFree_v2(uint64_t pointer)
 	return CUDA_SUCCESS;
 }
 
-/* Fresh memory is zero; touching all of a large buffer would only cost this machine memory. */
+/* Fresh memory is already zero. Writing a large buffer would only use up this machine's memory. */
 EXPORT int cuMemsetD8_v2(uint64_t pointer, unsigned char value, size_t size)
 {
 	memset((void *)(uintptr_t)pointer, value, size < 4096 ? size : 4096);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake GPU with its driver for the length of a `with`: what experiments run on where there is no device."""
+"""A fake GPU with its driver for the duration of a `with` block. Experiments use it where there is no device."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[3]
 class FakeRm:
     """Owns the server process and its folder.
 
-    style: words that cuda.c knows. cuda_version: of libcuda, where it is not the driver's. directory: the caller's, for
-    socket and clock.
+    style: words that cuda.c knows. cuda_version: libcuda's version, if it differs from the driver's. directory: the
+    caller's directory for socket and clock.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class FakeRm:
         return Rig(kind="fake", preload=(device_library(),), environment=self.environment)
 
     def log(self) -> list[dict[str, Any]]:
-        """Every allocation and control that reached the driver. Ends the server."""
+        """Return every allocation and control that reached the driver. Ends the server."""
         self._server.communicate(timeout=30)
         found: list[dict[str, Any]] = json.loads((self.directory / "log.json").read_text())
         return found

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * /dev/nvidiactl and /dev/nvidia0 of a fake driver, for LD_PRELOAD after the shim. Their files also
- * take the calls of /dev/nvidia-uvm that name a client. A file is a
- * connection to the server at $FAKERM_SOCKET. Addresses are followed here, as the kernel would: one
- * that leads nowhere gives EFAULT. CLOCK_MONOTONIC_RAW is the server's virtual clock, mapped from
- * $FAKERM_CLOCK, and a process that has a context sleeps in virtual time.
+ * accept the calls of /dev/nvidia-uvm that name a client. A file is a connection to the server at
+ * $FAKERM_SOCKET. This library reads the memory behind pointers, like the kernel would: an invalid address
+ * gives EFAULT. CLOCK_MONOTONIC_RAW is the server's virtual clock, mapped from $FAKERM_CLOCK. A process
+ * that has a context sleeps in virtual time.
  */
 #define _GNU_SOURCE
 #include "protocol.h"
@@ -83,7 +83,7 @@ static int open_device(void)
 	return fd;
 }
 
-/* Is this one of ours, also when another process opened it? */
+/* Returns whether the file is one of the fake's, even if another process opened it. */
 static bool is_ours(int fd)
 {
 	struct sockaddr_un address, peer = { 0 };
@@ -122,7 +122,7 @@ static bool send_request(int fd, const void *packet, size_t size, int answer_fd)
 	return sendmsg(fd, &message, MSG_NOSIGNAL) == (ssize_t)size;
 }
 
-/* Sends a packet and waits for its answer, which replaces it. */
+/* Sends a packet and waits for its answer, which replaces the packet. */
 static bool exchange(int fd, char *packet, size_t size, size_t room)
 {
 	int pair[2];
@@ -142,7 +142,7 @@ static bool exchange(int fd, char *packet, size_t size, size_t room)
 	return received >= (ssize_t)sizeof(struct fake_answer);
 }
 
-/* The driver knows what a class takes where the caller gives a size of 0. */
+/* If the caller gives a size of 0, the driver uses the size of the class. */
 static uint32_t size_of_class(uint32_t class_id)
 {
 	switch (class_id) {
@@ -157,7 +157,7 @@ static uint32_t size_of_class(uint32_t class_id)
 	}
 }
 
-/* Where a call's own pointer leads, and to how much. */
+/* Returns the address and length of the data that a call's own pointer refers to. */
 static void nested_of(uint32_t escape, uint32_t size, const char *header, uint64_t *address, uint32_t *length)
 {
 	struct rm_control control;
@@ -183,7 +183,7 @@ static void nested_of(uint32_t escape, uint32_t size, const char *header, uint64
 		*length = 0;
 }
 
-/* Of calls about managed memory, whose number does not say it. */
+/* Returns the size of calls about managed memory, because their request number does not contain it. */
 static uint32_t size_of_uvm(unsigned long request)
 {
 	switch (request) {
@@ -288,7 +288,7 @@ int open(const char *path, int flags, ...)
 
 int open64(const char *path, int flags, ...) __attribute__((alias("open")));
 
-/* As a file of the driver's looks. */
+/* Shows one of the fake's files like a file of the driver. */
 int fstat(int fd, struct stat *status)
 {
 	if (!is_ours(fd))

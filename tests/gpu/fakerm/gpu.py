@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fake GPU: one runlist of channel groups, taken in turns, on a clock that only `advance` moves."""
+"""The fake GPU: one runlist of channel groups that take turns, on a clock that only `advance` moves."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ DEFAULT_TIMESLICE_US = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Behaviour:
-    """What the GPU does with what it is told. The driver says OK to all of it."""
+    """How the GPU obeys its settings. The driver returns OK for all of them."""
 
     honour: Honour = "yes"
     clamp_us: tuple[int, int] = (2000, 10_000)
     switch_ns: int = 100_000
-    # What a kernel that lives on memory loses when others had the caches in between.
+    # Time that a memory-bound kernel loses when others used the caches in between.
     refill_ns: int = 0
     preempts: bool = True
-    # Does a group that has nothing to run keep its turns to itself?
+    # Does a group without work keep its turns to itself?
     caps: bool = False
-    # Are kernels preemptible only where somebody has asked for it?
+    # Are kernels preemptible only if somebody has asked for it?
     asks: bool = False
-    # Does a group whose channels are disabled stop, and go on when they are enabled again?
+    # Does a group stop when its channels are disabled, and continue when they are enabled again?
     stops: bool = True
     resumes: bool = True
-    # Turns in a row that the oldest group gets: a rig that is unfair by itself.
+    # Consecutive turns of the oldest group. More than 1 makes the rig itself unfair.
     turns_of_first: int = 1
 
     def __post_init__(self) -> None:
@@ -58,14 +58,14 @@ class Kernel:
 
 @dataclass
 class Group:
-    """A channel group with its queue. `noted_us` is what the driver has in its books, `pid` whose it is."""
+    """A channel group with its queue. `noted_us`: the timeslice that the driver reports. `pid`: the owner."""
 
     index: int
     pid: int
     noted_us: int = DEFAULT_TIMESLICE_US
     timeslice_ns: int = DEFAULT_TIMESLICE_US * 1000
     unpreemptible: bool = False
-    # Its channels are disabled; and what becomes of groups for which two such calls came at once.
+    # `disabled`: the group's channels are disabled. `stuck`: two such calls came at once.
     disabled: bool = False
     stuck: bool = False
     ran_ns: int = 0
@@ -76,10 +76,10 @@ class Group:
 
 
 class Gpu:
-    """Work-conserving round robin, unless told to lie."""
+    """Work-conserving round robin, unless the behaviour says otherwise."""
 
     def __init__(self, behaviour: Behaviour, show_time: Callable[[int], None]) -> None:
-        """`show_time` is told the time before anybody hears of what happened then."""
+        """`show_time` receives the time before any other event of that time is reported."""
         self.behaviour = behaviour
         self._show_time = show_time
         self.now_ns = 1_000_000_000
@@ -88,14 +88,14 @@ class Gpu:
         self._numbers = itertools.count()
         self._sleepers: list[tuple[int, int, Callable[[], None]]] = []
         self._current: Group | None = None
-        # Whose state the engine holds, also while it idles.
+        # The group whose state the engine holds, also while the engine idles.
         self._resident: Group | None = None
         self._slice_ends_ns = 0
         self._switching_until_ns = 0
         self._turns = 1
 
     def new_group(self, pid: int) -> Group:
-        """In the order of who was started first, however soon each got to this."""
+        """Groups are ordered by the start of their processes, not by the time of this call."""
         group = Group(index=next(self._numbers), pid=pid, unpreemptible=self.behaviour.asks)
         self._made.append(group)
         bisect.insort(self._groups, group, key=lambda one: (one.pid, one.index))
@@ -108,7 +108,7 @@ class Gpu:
             self._current = None
 
     def set_timeslice(self, group: Group, timeslice_us: int) -> None:
-        """Takes effect at once: a turn that has lasted long enough by the new length ends."""
+        """Takes effect at once: the current turn ends if it has already lasted for the new length."""
         group.noted_us = timeslice_us
         if self.behaviour.honour == "ignore":
             return
@@ -122,17 +122,17 @@ class Gpu:
             self._slice_ends_ns = max(began_ns + group.timeslice_ns, self.now_ns)
 
     def disable(self, group: Group, *, disable: bool) -> None:
-        """Takes effect at once, also in the middle of a kernel, which goes on when the group is enabled again."""
+        """Takes effect at once, even in the middle of a kernel, which continues when the group is enabled again."""
         group.disabled = disable and self.behaviour.stops
         group.stuck = group.stuck or (not disable and not self.behaviour.resumes)
 
     @property
     def has_stopped(self) -> bool:
-        """Is there work that only an enabling can let go on?"""
+        """Is there work that can only continue after its channels are enabled?"""
         return any(group.queue and (group.disabled or group.stuck) for group in self._groups)
 
     def progress_ns(self, index: int) -> int:
-        """What the group that was made so many-th has run, counted from 0."""
+        """Run time of the group with this index in order of creation, from 0."""
         return self._made[index].ran_ns
 
     def submit(self, group: Group, length_ns: int, *, memory_bound: bool) -> int:
@@ -145,7 +145,7 @@ class Gpu:
         return group.submitted
 
     def _renew_of_one_alone(self, newcomer: Group) -> None:
-        """Who was alone began a turn whenever one was over; the newcomer waits for the end of the present one."""
+        """A lone group started a new turn at each turn's end. The newcomer waits for the end of the present turn."""
         current = self._current
         if current is None or current is newcomer or self._must_share(current) or self.now_ns < self._slice_ends_ns:
             return
@@ -153,7 +153,7 @@ class Gpu:
         self._slice_ends_ns += missed * current.timeslice_ns
 
     def wait(self, group: Group, number: int, answer: Callable[[], None]) -> bool:
-        """False if there is nothing to wait for."""
+        """Register a wait. Returns False if there is nothing to wait for."""
         if group.done >= number or number > group.submitted:
             return False
         group.waiting.append((number, answer))
@@ -163,7 +163,7 @@ class Gpu:
         heapq.heappush(self._sleepers, (self.now_ns + length_ns, next(self._numbers), answer))
 
     def advance(self) -> bool:
-        """To the next event. False where none will ever come."""
+        """Advance to the next event. Returns False if there will never be one."""
         self._choose()
         ends = [self._sleepers[0][0]] if self._sleepers else []
         current = self._current
@@ -202,7 +202,7 @@ class Gpu:
 
     def _wants(self, group: Group) -> bool:
         if group.disabled or group.stuck:
-            # A kernel that cannot be stopped in its middle goes on to its end.
+            # A kernel that cannot be preempted runs to its end.
             return group.unpreemptible and bool(group.queue) and group.queue[0].under_way
         return bool(group.queue) or self.behaviour.caps
 
@@ -210,7 +210,7 @@ class Gpu:
         return any(other is not group and self._wants(other) for other in self._groups)
 
     def _choose(self) -> None:
-        """Ends a turn that is over and begins the next one's."""
+        """End a turn that is over and begin the next one."""
         current = self._current
         if current is not None:
             if self.now_ns < self._switching_until_ns:
@@ -232,7 +232,7 @@ class Gpu:
         self._current = self._resident = following
 
     def _goes_on(self, group: Group) -> bool:
-        """Does a group stay although its timeslice is over?"""
+        """Does the group continue although its timeslice is over?"""
         preempts = self.behaviour.preempts and not group.unpreemptible
         if not preempts and group.queue and group.queue[0].under_way:
             return True

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a process with the fake loaded talks to the fake's server: one packet asks, on the connection
- * that stands for the open file, and carries the socket on which the answer comes, so that threads
- * and foreign processes may use one file at a time.
+ * How a process with the fake loaded talks to the fake's server. Each request is one packet on the
+ * connection that stands for the open file. The packet carries the socket for the answer, so threads and
+ * foreign processes may use one file at the same time.
  */
 #ifndef FAKERM_PROTOCOL_H
 #define FAKERM_PROTOCOL_H
@@ -12,12 +12,12 @@
 #define FAKE_HEADER_MAX 12288
 #define FAKE_NESTED_MAX 16384
 
-/* Then the header as the caller has it, then what its pointer points to. */
+/* Followed by the caller's header and then by the data of its pointer. */
 struct fake_request {
 	uint32_t request;
 	uint32_t header_size;
 	uint32_t nested_size;
-	/* The pointer led nowhere. */
+	/* The pointer was invalid. */
 	uint32_t nested_fault;
 	uint64_t xfer;
 };
@@ -29,7 +29,7 @@ struct fake_answer {
 	uint32_t nested_size;
 };
 
-/* What the fake libcuda says to the fake GPU; a real one writes to memory and rings a doorbell. */
+/* Messages of the fake libcuda to the fake GPU. A real library writes to memory and rings a doorbell. */
 #define FAKE_MAGIC 'K'
 #define FAKE_JOIN 1
 #define FAKE_SUBMIT 2
@@ -38,9 +38,11 @@ struct fake_answer {
 #define FAKE_LEAVE 5
 #define FAKE_PROGRESS 6
 
-/* JOIN, LEAVE: nothing; of a thread. SUBMIT: client, group, nanoseconds, kind; answers with a number in `value`.
- * WAIT: client, group, number. SLEEP: value is nanoseconds. PROGRESS: group counts groups of the GPU; answers with
- * the nanoseconds that it has run, whoever asks. */
+/*
+ * JOIN, LEAVE: a thread joins or leaves; no fields. SUBMIT: client, group, nanoseconds, kind; the answer has a number
+ * in `value`. WAIT: client, group, number. SLEEP: `value` is nanoseconds. PROGRESS: `group` is the number of a group of
+ * the GPU; the answer is the time in nanoseconds that this group has run, for any caller.
+ */
 struct fake_work {
 	uint32_t client;
 	uint32_t group;

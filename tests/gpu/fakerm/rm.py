@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fake resource manager: clients and objects by handle, and what is refused with which status.
+"""The fake resource manager: clients and objects by handle, and the status of each refusal.
 
-As in the real one a client belongs to the *open file* it was made on, whichever process makes the call. Structures are
-taken apart here by the offsets of the open kernel modules, written down a second time on purpose: not from rm_abi.h.
+As in the real one, a client belongs to the *open file* on which it was made, whichever process makes the call. This
+module decodes structures with the offsets of the open kernel modules. They are written down a second time on purpose
+and not taken from rm_abi.h.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ ENGINES = range(1, 30)
 COMPUTE_MODES = range(3)
 WFI, CILP = 0, 2
 
-# class: of which class its parent is, size of its parameters
+# class: the class of its parent, and the size of its parameters
 CLASSES = {
     DEVICE: (ROOT_CLIENT, 56),
     SUBDEVICE: (DEVICE, 4),
@@ -44,7 +45,7 @@ CLASSES = {
     COMPUTE: (CHANNEL, 16),
     MEMORY: (DEVICE, 128),
 }
-# control: on an object of which class, sizes of its parameters; the last has 8 or 9 buffers, by branch
+# control: the class of its object, and the sizes of its parameters; the last control has 8 or 9 buffers, by branch
 CONTROLS: dict[int, tuple[int, tuple[int, ...]]] = {
     0xA06C0101: (CHANNEL_GROUP, (3,)),
     0xA06C0103: (CHANNEL_GROUP, (8,)),
@@ -66,7 +67,7 @@ SCHEDULE, DISABLE_CHANNELS = 0xA06C0101, 0x2080110B
 DISABLE_MAX = 64
 
 
-# calls about managed memory: offsets of the file, the client, its object and the status
+# calls about managed memory: offsets of the file, the client, the client's object and the status
 UVM = {25: (16, 20, 24, 28), 27: (16, 20, 24, 48), 33: (9248, 9252, 9256, 9260)}
 
 
@@ -79,7 +80,7 @@ class Owner(Protocol):
 
 @dataclass
 class Entry:
-    """An object of a client. `group`: what runs on the GPU, for a channel group that runs kernels and its channels."""
+    """An object of a client. `group`: the group on the GPU, for channel groups that run kernels and their channels."""
 
     class_id: int
     parent: int
@@ -88,7 +89,7 @@ class Entry:
 
 @dataclass
 class Client:
-    """`maker`: the process that made it, with which alone its objects are shared."""
+    """`maker`: the process that made the client. The client's objects are shared only with this process."""
 
     owner: Owner
     maker: int = 0
@@ -96,7 +97,7 @@ class Client:
 
 
 class ResourceManager:
-    """Answers calls; `log` has every control and allocation that was asked for, in order."""
+    """Answers calls. `log` has every requested control and allocation, in order."""
 
     def __init__(
         self,
@@ -121,18 +122,18 @@ class ResourceManager:
         self.log: list[dict[str, int | str]] = []
 
     def close(self, owner: Owner) -> None:
-        """The last user of a file closed it: its clients go, with all they have."""
+        """The last user of a file closed it: free its clients with all their objects."""
         for handle in [handle for handle, client in self._clients.items() if client.owner == owner]:
             self._free(handle, handle)
 
     def group(self, owner: Owner, client: int, handle: int) -> Group | None:
-        """The group that work is submitted to."""
+        """Return the group that work is submitted to."""
         found = self._clients.get(client)
         entry = found.entries.get(handle) if found and found.owner == owner else None
         return entry.group if entry else None
 
     def check_version(self, header: bytes) -> tuple[int, bytes]:
-        """Like the driver: its own version is the answer, and an error where the caller's is another."""
+        """Like the driver, answer with the driver's version, and with an error if the caller's version differs."""
         theirs = header[8:].split(b"\0", 1)[0].decode(errors="replace")
         ours = self._version.encode().ljust(64, b"\0")
         if len(header) != 72:
@@ -144,7 +145,7 @@ class ResourceManager:
     def allocate(
         self, owner: Owner, header: bytes, nested: bytes | None, *, caller: int = 0, has_open: bool = True
     ) -> bytes | None:
-        """None where the ioctl itself is refused. A device is for a process that has one of the driver's files open."""
+        """Return None if the ioctl itself is refused. A device needs a process with an open file of the driver."""
         if len(header) not in (32, 48):
             return None
         client, parent, wanted, class_id = struct.unpack_from("=IIII", header)
@@ -220,7 +221,9 @@ class ResourceManager:
         return header[:12] + struct.pack("=I", status)
 
     def heap(self, owner: Owner, header: bytes) -> bytes | None:
-        """NVOS32, the older way to memory: makes some, or frees an object of any class, as the driver does."""
+        """NVOS32, the older interface to memory: allocates memory, or frees an object of any class, like the driver
+        does.
+        """
         if len(header) != 184:
             return None
         client_handle, parent, function = struct.unpack_from("=III", header)
@@ -237,7 +240,7 @@ class ResourceManager:
         return bytes(answer)
 
     def _free(self, client_handle: int, handle: int) -> None:
-        """With all below it."""
+        """Free an object with everything below it."""
         client = self._clients[client_handle]
         for child in [child for child, entry in client.entries.items() if entry.parent == handle]:
             if child in client.entries:
@@ -275,7 +278,7 @@ class ResourceManager:
         if nested is None or len(nested) != size:
             return INVALID_POINTER, nested
         if cmd == SCHEDULE:
-            # As bad as it may be: nobody has tried whether this lets disabled channels go on.
+            # Assume the worst: nobody has tested whether this call enables disabled channels.
             if nested[0] and entry.group is not None:
                 entry.group.disabled = False
             return OK, nested
@@ -293,7 +296,7 @@ class ResourceManager:
         return OK, nested
 
     def groups_of(self, owner: Owner, header: bytes, nested: bytes | None) -> list[Group]:
-        """Whose channels a control call would disable or enable; none if it is another call, or would be refused."""
+        """The groups whose channels a control call would disable or enable. Empty for other and for refused calls."""
         client_handle, handle, cmd = struct.unpack_from("=III", header)
         client = self._clients.get(client_handle)
         if cmd != DISABLE_CHANNELS or client is None or client.owner != owner or nested is None or len(nested) != 536:
@@ -304,7 +307,7 @@ class ResourceManager:
         return self.to_disable(client_handle, entry, nested)[0]
 
     def to_disable(self, client_handle: int, subdevice: Entry, nested: bytes) -> tuple[list[Group], int]:
-        """The groups, or why not. The subdevice must be the own client's: else a status says no, and no errno."""
+        """Return the groups, or a status. A subdevice of another client gives a status and no errno."""
         count, event = struct.unpack_from("=I", nested, 4)[0], struct.unpack_from("=Q", nested, 16)[0]
         if self._refuse_disable or (self._refuse_later_disable and client_handle != min(self._clients)):
             return [], NOT_SUPPORTED
@@ -338,7 +341,7 @@ class ResourceManager:
         return header[:24] + struct.pack("=I", status)
 
     def manage(self, number: int, header: bytes, *, caller: int) -> bytes:
-        """A call of `UVM`: as the real driver it asks which process made the client, and not for its file."""
+        """Handle a call of `UVM`. Like the real driver, it checks the process that made the client, not the file."""
         file_at, client_at, object_at, status_at = UVM[number]
         client = self._clients.get(struct.unpack_from("=I", header, client_at)[0])
         status = OK

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process behind the fake device files. `python -m tests.gpu.fakerm.server '{"directory": ...}'`
 
-Virtual time moves only while every thread that has a context waits for the GPU or sleeps, so that what a process
-computes takes no time and a run depends on nothing but what the processes ask for.
+Virtual time moves only while every thread that has a context waits for the GPU or sleeps. So a process's own computing
+takes no time, and a run depends only on the requests of the processes.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ class File:
 
 @dataclass(kw_only=True)
 class Options:
-    """Beside what the GPU does: which driver this is, what it refuses, when it dies.
+    """Settings besides the GPU's behaviour: the driver's version, what it refuses, and when it dies.
 
-    refuse_later_disable: of clients but the first. refuse_cilp: to make kernels preemptible. disable_s: how long a call
-    takes that disables or enables channels, in real time. Another one that comes meanwhile leaves the groups of both
-    stuck, as on a real GPU. info_s: the same of a call that only asks.
+    refuse_later_disable: refuse to disable channels of all clients except the first. refuse_cilp: refuse to make
+    kernels
+    preemptible. disable_s: real time of a call that disables or enables channels. A second such call at the same time
+    leaves the groups of both calls stuck, like on a real GPU. info_s: real time of a call that only asks.
     """
 
     directory: Path
@@ -75,7 +76,7 @@ class Options:
 
 
 class Server:
-    """One thread; owns the socket and the page with the clock."""
+    """Runs in one thread. Owns the socket and the page with the clock."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -97,22 +98,22 @@ class Server:
             refuse_cilp=options.refuse_cilp,
         )
         self._files: set[File] = set()
-        # Calls under way: until when, whose groups, and what then is done.
+        # Pending calls: their end, their groups, and the function that completes them.
         self._under_way: list[tuple[float, list[Group], Callable[[], None]]] = []
-        # Who makes the present call.
+        # The process that makes the present call.
         self._caller = 0
-        # Only a call can let the GPU go on.
+        # True if only a call can make the GPU continue.
         self._stands = False
         self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(options.directory / "socket"))
-        # The kernel says who sends a packet: the process that makes a call need not be the one that opened the file.
+        # The kernel reports the sender of a packet, because the caller need not be the process that opened the file.
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._listener.listen(64)
         self._selector.register(self._listener, selectors.EVENT_READ)
 
     def serve(self) -> None:
-        """Until the process that started this one closes our standard input."""
+        """Serve until the parent process closes our standard input."""
         self._selector.register(sys.stdin, selectors.EVENT_READ)
         print("ready", flush=True)
         while True:
@@ -126,7 +127,7 @@ class Server:
                 else:
                     self._receive(key.data)
             if not ready and self._may_advance():
-                # Time stands still until whoever was woken by this waits again.
+                # Time stops until every process that this step woke waits again.
                 if not self._gpu.advance():
                     self._stands = self._gpu.has_stopped
                     if self._stands:
@@ -141,7 +142,7 @@ class Server:
         self._clock.value = now_ns
 
     def _end_calls(self) -> float | None:
-        """Ends the calls whose time is over; until the next one's is."""
+        """Complete the calls whose time is over. Returns the time until the next completion."""
         while self._under_way and self._under_way[0][0] <= time.monotonic():
             self._under_way.pop(0)[2]()
             self._stands = False
@@ -210,7 +211,7 @@ class Server:
         groups: list[Group],
         lasts_s: float,
     ) -> None:
-        """A call that is over later. Two at once are what a real GPU does not bear."""
+        """Start a call that ends later. A real GPU does not support two at the same time."""
         for _, others, _ in self._under_way:
             for group in (*others, *groups) if others and groups else ():
                 group.stuck = True
@@ -233,7 +234,7 @@ class Server:
     def _call(
         self, file: File, escape: int, header: bytes, nested: bytes | None
     ) -> int | tuple[int, bytes, bytes | None]:
-        """An errno, or what becomes of the call."""
+        """Return an errno, or the outcome of the call."""
         if escape == CHECK_VERSION:
             result, changed = self._rm.check_version(header)
             return result, changed, None
@@ -286,7 +287,7 @@ class Server:
         _send(answer_to, 0, 0, header, None)
 
     def _waiting(self, file: File, answer_to: socket.socket) -> Any:
-        """Counts the file as waiting until what this returns is called, which answers."""
+        """Count the file as waiting, and return a function that ends the wait and sends the answer."""
         file.waits += 1
         kept = answer_to.dup()
 
@@ -303,7 +304,7 @@ class Server:
 
 def _send(answer_to: socket.socket, result: int, error: int, header: bytes, nested: bytes | None) -> None:
     parts = ANSWER.pack(result, error, len(header), len(nested or b"")), header, nested or b""
-    with contextlib.suppress(OSError):  # who asked is gone
+    with contextlib.suppress(OSError):  # the caller is gone
         answer_to.send(b"".join(parts))
 
 

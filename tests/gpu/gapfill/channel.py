@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory that one client and the gate share. Asking is a store, so that it costs a launch next to nothing.
+"""The memory that one client and the gate share. Asking is a store, so it adds almost no cost to a launch.
 
 Words of 64 bits, the client's in one cache line, the gate's in another; then a ring of asks. All counts only grow:
 
@@ -7,9 +7,9 @@ Words of 64 bits, the client's in one cache line, the gate's in another; then a 
             done    items that are complete               granted  items that an other client may launch
             ended   requests ended at this many asks      state    OPEN, or why the client is served no more
 
-`done` may be stored by the GPU itself, at the end of each item, in the order of the stream. The gate takes nothing for
-granted: it keeps its own copies, reads each word once, and never reads what it wrote. The file is sealed, so that a
-client cannot shrink it under the gate. Stores are seen in order on x86-64, the only machine that this is used on.
+The GPU itself may store `done` at the end of each item, in the order of the stream. The gate does not trust the client:
+it keeps its own copies, reads each word once, and never reads words that it wrote. The file is sealed, so a client
+cannot shrink it under the gate. Stores become visible in order on x86-64, the only supported machine.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ SIZE = 8192
 _ASKED, _DONE, _ENDED = 0, 1, 2
 _TAKEN, _GRANTED, _STATE = 8, 9, 10
 _FIRST_ASK = 512
-_WORDS = 2  # of an ask: kernel id and flags in one, the hint
+_WORDS = 2  # words of an ask: kernel id and flags in one, the hint in the other
 _MORE = 1 << 32
 _ID_MASK = (1 << 32) - 1
 
 
 class State(IntEnum):
-    """What the gate has to say to a client."""
+    """What the gate reports to a client."""
 
     OPEN = 0
     EVICTED = 1
 
 
 class BrokenChannelError(Exception):
-    """What the client wrote cannot be; it is not to be served any more."""
+    """The client wrote impossible values and must not be served any more."""
 
 
 def make() -> int:
-    """A new channel's file, for both ends."""
+    """Make the file of a new channel, for both ends."""
     fd = os.memfd_create("vgpumgr-gate", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, SIZE)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
@@ -75,7 +75,7 @@ class ClientEnd(_End):
         return self.asked - self.words[_TAKEN] >= RING
 
     def ask(self, item: ItemInfo) -> None:
-        """Only while it is not full."""
+        """Write an ask. The ring must not be full."""
         at = _FIRST_ASK + self.asked % RING * _WORDS
         self.words[at] = item.kernel_id | (_MORE if item.more else 0)
         self.words[at + 1] = item.hint_ns
@@ -83,7 +83,7 @@ class ClientEnd(_End):
         self.words[_ASKED] = self.asked
 
     def done(self, count: int) -> None:
-        """So many asks are complete, all told."""
+        """Report the total number of completed asks."""
         self.words[_DONE] = count
 
     def end_request(self) -> None:
@@ -91,7 +91,7 @@ class ClientEnd(_End):
 
     @property
     def done_offset(self) -> int:
-        """Where a GPU stores `done`, in bytes from the start of the file."""
+        """The byte offset in the file where a GPU stores `done`."""
         return _DONE * 8
 
     @property
@@ -105,7 +105,7 @@ class ClientEnd(_End):
 
 @dataclass(frozen=True, kw_only=True)
 class News:
-    """What a client wrote since the last look, in the order in which it counts: asks, items done, end of a request."""
+    """What a client wrote since the last look, in the order of processing: asks, items done, end of a request."""
 
     asks: tuple[ItemInfo, ...]
     done: int
@@ -120,9 +120,9 @@ class GateEnd(_End):
         self._asked = self._done = self._ended = self._granted = 0
 
     def news(self) -> News | None:
-        """None for nothing new. BrokenChannelError."""
+        """Return what is new, or None. Raises BrokenChannelError."""
         words = self.words
-        # What is done was asked before: read in this order, `done` is never seen ahead of its ask.
+        # An item is asked for before it is done. Reading in this order never shows `done` ahead of its ask.
         done, ended, asked = words[_DONE], words[_ENDED], words[_ASKED]
         if (asked, done, ended) == (self._asked, self._done, self._ended):
             return None

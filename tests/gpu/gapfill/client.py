@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process's side of the gate.
 
-A first client asks and launches: `ask` never waits. An other client waits in `ask` until it may. When the gate dies, a
-first client goes on, as if alone; an other one stops, with GateGoneError, for nobody watches any more whom it disturbs.
-A gate that lives and does not answer keeps others waiting.
+A first client asks and launches; `ask` never waits. An other client waits in `ask` until it may launch. When the gate
+dies, a first client continues as if alone. An other client stops with GateGoneError, because nobody then protects the
+first client from it. A gate that lives and does not answer keeps other clients waiting.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ _NAP_S = 20e-6
 
 
 class GateGoneError(Exception):
-    """The gate is dead, or serves this client no more."""
+    """The gate is dead, or no longer serves this client."""
 
 
 class GateClient:
-    """Not for several threads. `unnoticed`: items of a first client that the gate was not told of, its ring being
-    full; their ends are not told either."""
+    """Not thread-safe. `unnoticed`: items of a first client that were not reported to the gate because the ring was
+    full. Their ends are not reported either.
+    """
 
     def __init__(self, role: Role, channel: int, connection: socket.socket) -> None:
         self.role = role
@@ -45,16 +46,18 @@ class GateClient:
 
     @classmethod
     def inherited(cls) -> GateClient:
-        """From the descriptors that the program which started this one left: ROLE:CHANNEL:SOCKET in VGPUMGR_GATE."""
+        """Make a client from inherited descriptors, which are in VGPUMGR_GATE as ROLE:CHANNEL:SOCKET."""
         role, channel, connection = os.environ[VARIABLE].split(":")
         return cls(Role(role), int(channel), socket.socket(fileno=int(connection)))
 
     def is_alive(self) -> bool:
-        """Whether the gate is there and serves this client."""
+        """Whether the gate lives and serves this client."""
         return not self._poll.poll(0) and self.end.state == State.OPEN
 
     def ask(self, item: ItemInfo) -> bool:
-        """Return whether the gate was told, so that `done` has to follow. GateGoneError for an other client."""
+        """Ask, and return whether the gate knows the item, so `done` must follow. An other client gets GateGoneError
+        without a gate.
+        """
         if self.role == Role.FIRST:
             if self.end.is_full:
                 self.unnoticed += 1
@@ -77,7 +80,7 @@ class GateClient:
         self.waited_ns += time.monotonic_ns() - since
 
     def done(self) -> None:
-        """The next item that the gate was told of is complete."""
+        """Report that the next item that the gate knows is complete."""
         self._done += 1
         self.end.done(self._done)
 

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may launch next: the kernel module's scheduler core, asked by processes instead of by a device.
 
-A *first* client (band L) never waits: it says what it launches, and the gate follows. An *other* client asks and
-launches when it is granted one item at a time. An item is what is launched together: a kernel, or a few in a row.
+A *first* client (band L) never waits: it reports its launches, and the gate follows. An *other* client asks, and
+launches when the gate grants one item at a time. An item is what is launched together: one kernel, or a few in a row.
 
-What follows from a client's death or silence, in one place:
+How the gate handles a client's death or silence:
 
-- A client that goes away loses what it had: a grant is free at once, its asks are forgotten.
-- An item that is not done `overdue_ns` after it began to count as executing is withdrawn: the engine counts as free,
-  its client is served again only when it has said that it is done. Nobody else waits for it any longer than that.
-- A client that breaks the protocol (MisuseError) is for the caller to detach. Nothing of others changes.
+- A client that goes away loses everything: its grant is free at once, and its asks are forgotten.
+- An item that is not done `overdue_ns` after it began to count as executing is withdrawn. The engine then counts as
+  free. The client is served again only after it reports the end of the item. No other client waits longer than that.
+- A client that breaks the protocol (MisuseError) must be detached by the caller. Other clients are not affected.
 
-No clock, no thread: the time, in ns, is passed in and never goes back.
+The gate has no clock and no thread. The caller passes the time in ns, which never goes back.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MS = 1_000_000
 
 
 class Role(StrEnum):
-    """What the operator of the gate makes of a client; never its own choice."""
+    """A client's role. The operator of the gate chooses it, never the client."""
 
     FIRST = "first"
     OTHER = "other"
@@ -49,13 +49,14 @@ ASKS_MAX = {Role.FIRST: 1024, Role.OTHER: 2}
 
 
 class MisuseError(Exception):
-    """A client did what the protocol does not allow; nothing was changed."""
+    """A client broke the protocol. The gate's state is unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GateParams:
-    """As docs/simulator.md advises for gap fill: the reservation covers a request with its gaps, the first client's
-    share is nearly all. `max_item_ns`: longer ones, and unknown ones, count as that long."""
+    """The values that docs/simulator.md recommends for gap fill: the reservation covers a request with its gaps, and
+    the first client has nearly the whole share. `max_item_ns`: longer and unknown items count as that long.
+    """
 
     max_item_ns: int = MS
     switch_cost_ns: int = 0
@@ -70,14 +71,15 @@ class GateParams:
 
 
 def strict(params: GateParams) -> GateParams:
-    """Strict priority: others are let in whenever the first has nothing under way."""
+    """Strict priority: others may launch whenever the first client has nothing pending."""
     return replace(params, hold_max_ns=0, inversion_permille=0)
 
 
 @dataclass(eq=False)
 class Client:
-    """One process. `asks`: items that are not done; the first of them may be executing. `withdrawn`: items whose end
-    counts for nothing any more."""
+    """One process. `asks`: items that are not done; the first of them may be executing. `withdrawn`: number of
+    withdrawn items whose end is still to come and is ignored.
+    """
 
     name: str
     role: Role
@@ -89,7 +91,7 @@ class Client:
 
 
 class Gate:
-    """Decides for one GPU. `on_grant`, a list, gets every other client whose item may be launched now."""
+    """Decides for one GPU. The list `on_grant` receives every other client whose item may be launched now."""
 
     def __init__(self, params: GateParams, now_ns: int) -> None:
         self.params = params
@@ -115,12 +117,12 @@ class Gate:
 
     @property
     def executing(self) -> Client | None:
-        """Whose item counts as executing."""
+        """The client whose item counts as executing."""
         return self._executing
 
     @property
     def wake_at_ns(self) -> int | None:
-        """When `tick` has something to do if nothing else happens before; None for never."""
+        """The latest time of the next `tick`, if nothing happens before. None if no `tick` is needed."""
         if self._executing is not None:
             return self._since_ns + self.params.overdue_ns
         return self._wake_at_ns
@@ -129,7 +131,7 @@ class Gate:
         return client.group.stats
 
     def attach(self, name: str, role: Role, now_ns: int) -> Client:
-        """A new client. At most one is first."""
+        """Add a client. At most one client is first."""
         if role == Role.FIRST and any(client.role == Role.FIRST for client in self.clients):
             raise ValueError(f"{name}: there is a first client already")
         now_ns = self._at(now_ns)
@@ -154,7 +156,7 @@ class Gate:
         )
 
     def detach(self, client: Client, now_ns: int) -> None:
-        """It is gone, whatever it had asked for or been granted."""
+        """Remove a client with all its asks and grants."""
         now_ns = self._at(now_ns)
         self._scheduler.remove_slice(client.slice, now_ns)
         self._scheduler.remove_group(client.group, now_ns)
@@ -165,7 +167,7 @@ class Gate:
         self._decide(now_ns)
 
     def ask(self, client: Client, item: ItemInfo, now_ns: int) -> None:
-        """A first client launches this, an other one wants to. MisuseError."""
+        """A first client launches this item; an other client wants to launch it. Raises MisuseError."""
         if len(client.asks) + client.withdrawn >= ASKS_MAX[client.role]:
             raise MisuseError(f"{client.name} asks for more than it may have under way")
         now_ns = self._at(now_ns)
@@ -178,7 +180,7 @@ class Gate:
         self._decide(now_ns)
 
     def done(self, client: Client, now_ns: int) -> None:
-        """Its first item is complete. MisuseError."""
+        """The client's first item is complete. Raises MisuseError."""
         now_ns = self._at(now_ns)
         if client.withdrawn:
             client.withdrawn -= 1
@@ -196,13 +198,13 @@ class Gate:
             self._decide(now_ns)
 
     def end_request(self, client: Client, now_ns: int) -> None:
-        """Nothing follows the last item after all."""
+        """The request ends: no item follows the last one."""
         now_ns = self._at(now_ns)
         self._scheduler.end_request(client.slice, now_ns)
         self._decide(now_ns)
 
     def tick(self, now_ns: int) -> None:
-        """Time has passed: a hold may be over, a gap long enough, an item overdue."""
+        """Time has passed. A hold may be over, a gap may be long enough, or an item may be overdue."""
         now_ns = self._at(now_ns)
         client = self._executing
         if client is not None and now_ns >= self._since_ns + self.params.overdue_ns:

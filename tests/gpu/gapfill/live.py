@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pairs on a real GPU: PyTorch models in processes, with the gate between them and without.
+"""The pairs on a real GPU: PyTorch models in processes, with the gate between them and without it.
 
-What is proven without a GPU is the gate, its clients and their deaths (test_server.py), the workers' loop
-(test_worker.py) and the same decisions on a virtual clock (virtual.py). Figures are in docs/gap-fill.md.
+Tests without a GPU cover the gate, its clients and their deaths (test_server.py), the workers' loop (test_worker.py)
+and the same decisions on a virtual clock (virtual.py). Figures are in docs/gap-fill.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PATIENCE_S = 300.0
 GATE_ENDS_S = 10.0
 EXCLUSIVE, DEFAULT, STRICT, GATE = "exclusive", "default sharing", "strict priority", "gap gate"
 WAYS = (GATE, STRICT, DEFAULT)
-# A service's period, as a multiple of how long its request takes alone.
+# A service's period, as a multiple of its request's duration alone.
 LOAD = 4.0
 
 
@@ -60,12 +60,12 @@ PAIRS = (
 
 
 class VoidRepeatError(Exception):
-    """The gate did not decide what was measured."""
+    """The gate did not control the run that was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """Where processes run, and who is told of them."""
+    """The environment of processes, and the function that is told of them."""
 
     environment: Mapping[str, str]
     on_child: Callable[[int], None]
@@ -73,13 +73,13 @@ class Site:
 
 @contextlib.contextmanager
 def site(uuid: str, on_child: Callable[[int], None]) -> Iterator[Site]:
-    """One GPU, and no control daemon of MPS, which would make one channel group of all processes."""
+    """Use one GPU without MPS: its control daemon would put all processes into one channel group."""
     with tempfile.TemporaryDirectory(prefix="vgpumgr-no-mps-") as empty:
         yield Site(environment={"CUDA_VISIBLE_DEVICES": uuid, "CUDA_MPS_PIPE_DIRECTORY": empty}, on_child=on_child)
 
 
 def why_not() -> str | None:
-    """Why this machine cannot run it; None if it can."""
+    """Return why this machine cannot run the pairs, or None if it can."""
     try:
         with discovery.opened() as nvml:
             nvml.check(discovery.chosen(nvml.gpus(), ["0"])[0])
@@ -96,7 +96,7 @@ def _worker(model: str, kind: str, seconds: float, period_ms: float) -> list[str
 
 
 def _run(commands: Sequence[Sequence[str]], where: Site, links: Sequence[Link] = ()) -> list[dict[str, Any]]:
-    """Start all, let them go together, and return what they did. RuntimeError for one that fails."""
+    """Start all commands, begin their work together, and return their results. Raises RuntimeError if one fails."""
     with contextlib.ExitStack() as stack:
         started: list[subprocess.Popen[str]] = []
         for number, command in enumerate(commands):
@@ -126,13 +126,13 @@ def _run(commands: Sequence[Sequence[str]], where: Site, links: Sequence[Link] =
 
 
 def shared(way: str, commands: Sequence[Sequence[str]], where: Site) -> list[dict[str, Any]]:
-    """Run both in one of the ways of sharing. VoidRepeatError."""
+    """Run both commands with one way of sharing. Raises VoidRepeatError."""
     if way == DEFAULT:
         return _run(commands, where)
     gate, links = start_gate([("service", Role.FIRST), ("job", Role.OTHER)], *(["--strict"] if way == STRICT else []))
     try:
         outcomes = _run(commands, where, links)
-        said, _ = gate.communicate(timeout=GATE_ENDS_S)  # it ends with its clients
+        said, _ = gate.communicate(timeout=GATE_ENDS_S)  # the gate ends with its clients
     finally:
         gate.kill()
         gate.communicate()
@@ -151,7 +151,9 @@ def _said(line: str) -> str:
 
 
 def _measured(pair: LivePair, seconds: float, where: Site, number: int) -> dict[str, dict[str, float]]:
-    """Ratios of one repeat, by way of sharing; each way is first in turn, so that a drift hits all alike."""
+    """Return the ratios of one repeat by way of sharing. The first way changes in each repeat, so a drift affects all
+    alike.
+    """
     alone_ms = fmean(_run([_worker(pair.service, "inference", seconds / 4, 0)], where)[0]["latency_ns"]) / 1e6
     service = _worker(pair.service, "inference", seconds, LOAD * alone_ms)
     job = _worker(pair.job, "training", seconds, 0)
@@ -172,7 +174,7 @@ def _measured(pair: LivePair, seconds: float, where: Site, number: int) -> dict[
 def repeated(
     pair: LivePair, seconds: float, repeats: int, where: Site
 ) -> tuple[list[dict[str, dict[str, float]]], list[str]]:
-    """What the repeats came to, and which are void. RuntimeError if all are."""
+    """Return the results of the repeats, and which are void. Raises RuntimeError if all are void."""
     found, void = [], []
     for number in range(1, repeats + 1):
         try:
@@ -191,9 +193,11 @@ def measure(
     repeats: int | None = None,
     told: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """As a benchmark's result, see `tests.bench.sched.result`. ProbeRefusedError: others were on the GPU.
+    """Return a benchmark's result, see `tests.bench.sched.result`. Raises ProbeRefusedError if others use the GPU.
 
-    `seconds`, `repeats`: of each way of sharing, and how often, where not what is usual. `told` hears of each pair.
+    `seconds`, `repeats`: duration and number of runs for each way of sharing, if not the usual ones. `told` is called
+    for
+    each pair.
     """
     if seconds is None:
         seconds = QUICK_SECONDS if quick else SECONDS

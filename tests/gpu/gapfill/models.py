@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real models in PyTorch, cut into steps: what is launched, and asked for, at a time.
+"""Real PyTorch models that are cut into steps. The work of one step is asked for and launched together.
 
-A step is a function without arguments that launches work on the current stream. Inference is a step per block; training
-goes through the blocks forwards and backwards, each block's gradient by itself, then the optimizer. Weights and inputs
-are random: what is measured is time. PyTorch is imported when a model is made.
+A step is a function without arguments that launches work on the current stream. Inference has a step for each block.
+Training goes through the blocks forwards and backwards, computes each block's gradient separately, and then runs the
+optimizer. Weights and inputs are random, because only time is measured. PyTorch is imported when a model is made.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """Blocks, width, and the shape of a batch."""
+    """Number of blocks, their width, and the shape of a batch."""
 
     blocks: int
     width: int
@@ -26,7 +26,7 @@ class Size:
 
 
 def _residual(torch: Any, size: Size) -> list[Any]:
-    """Residual blocks of two convolutions, after a first one."""
+    """A first convolution, then residual blocks of two convolutions."""
     nn = torch.nn
 
     class Block(nn.Module):  # type: ignore[misc, name-defined]
@@ -72,7 +72,7 @@ MODELS: dict[str, tuple[Callable[[Any, Size], list[Any]], Size]] = {
 
 
 def inference(name: str, device: str, *, size: Size | None = None) -> list[Step]:
-    """The steps of one request."""
+    """Return the steps of one request."""
     torch = importlib.import_module("torch")
     blocks, x = _made(torch, name, device, size)
     for block in blocks:
@@ -87,7 +87,7 @@ def inference(name: str, device: str, *, size: Size | None = None) -> list[Step]
 
 
 def training(name: str, device: str, *, size: Size | None = None) -> list[Step]:
-    """The steps of one iteration: the loss is the mean square of what comes out."""
+    """Return the steps of one iteration. The loss is the mean square of the output."""
     torch = importlib.import_module("torch")
     blocks, x = _made(torch, name, device, size)
     optimizer = torch.optim.SGD([weight for block in blocks for weight in block.parameters()], lr=1e-4)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pairs of models on the virtual clock: a service and a job beside it, and what each way of sharing makes of them.
+"""Pairs of models on the virtual clock: a service and a job beside it, and the effect of each way of sharing.
 
-Kernels are synthetic: generated from published figures of the named models (`vgpumgr.sim.workloads`), with launch costs
-and waits that are modelled. The service's slowdown is against the same requests on a GPU of its own, the job's
-throughput against the job on one.
+Kernels are synthetic: generated from published figures of the named models (`vgpumgr.sim.workloads`), with modelled
+launch costs and waits. The service's slowdown is relative to the same requests alone on a GPU. The job's throughput is
+relative to the job alone on a GPU.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECOND_NS = 1000 * MS
 DURATION_NS, WARM_UP_NS = 4 * SECOND_NS, SECOND_NS
 QUICK_DURATION_NS, QUICK_WARM_UP_NS = 300 * MS, 100 * MS
 SEEDS = (1, 2, 3)
-# What a job asks for at a time: kernels in a row of about so much work.
+# A job asks for consecutive kernels of about this much work at a time.
 BATCH_NS = 150 * US
 JOB_SEED = 1000
 MEAN_LIMIT, P99_LIMIT = 1.05, 1.10
@@ -35,8 +35,10 @@ BASELINES = tuple(sharing for sharing in Sharing if sharing != Sharing.GATE)
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A service with requests every `period_ns` (0: the next begins `think_ns` after the one before), and a job.
-    `sync_every`: the service's host waits and works for about 1 ms after so many kernels, as a detector's does."""
+    """A service with requests every `period_ns`, and a job. With `period_ns` 0, a request begins `think_ns` after the
+    one before. `sync_every`: the service's host waits and works for about 1 ms after this many kernels, like a detector
+    does.
+    """
 
     service: str
     job: str
@@ -67,7 +69,7 @@ PAIRS = (
     Pair(service="efficientnet-inference", job="bert-training", sync_every=40),
     Pair(service="mobilenetv2-inference", job="resnet50-training", think_ns=MS),
 )
-# Targets that are missed, and stay so, with the reason; see docs/gap-fill.md.
+# Targets that are missed and will not be fixed, with the reason; see docs/gap-fill.md.
 KNOWN_MISSES = {(PAIRS[-1].name, "p99"): "it wants more than its reservation"}
 
 
@@ -83,7 +85,7 @@ def _played(pair: Pair, seed: int, until_ns: int, warm_up_ns: int) -> dict[str, 
 
 
 def _row(shared: Played, alone: Played, job_alone: Played, window_ns: int) -> dict[str, float]:
-    """A service of which no request was done counts as if one had taken the whole time."""
+    """If a service completed no request, it counts as one request that took the whole time."""
     latencies = shared.latencies_ns or (window_ns,)
     return {
         "alone ms": fmean(alone.latencies_ns) / MS,
@@ -95,7 +97,7 @@ def _row(shared: Played, alone: Played, job_alone: Played, window_ns: int) -> di
 
 
 def measure(*, quick: bool = False, pairs: Sequence[Pair] = PAIRS) -> dict[str, Any]:
-    """As a benchmark's result, see `tests.bench.sched.result`."""
+    """Return a benchmark's result, see `tests.bench.sched.result`."""
     seeds = SEEDS[:1] if quick else SEEDS
     until_ns, warm_up_ns = (QUICK_DURATION_NS, QUICK_WARM_UP_NS) if quick else (DURATION_NS, WARM_UP_NS)
     with ProcessPoolExecutor(min(os.cpu_count() or 1, 4)) as pool:
@@ -124,7 +126,7 @@ Rows = dict[tuple[str, int], dict[str, dict[str, float]]]
 
 
 def figure(values: Sequence[float], *, digits: int = 3) -> Any:
-    """With its interval where there is more than one value."""
+    """A mean, with its interval if there is more than one value."""
     return interval(values, digits=digits) if len(values) > 1 else round(values[0], digits)
 
 
@@ -148,7 +150,7 @@ def _figures(rows: Rows, pairs: Sequence[Pair], seeds: Sequence[int]) -> dict[st
 
 
 def _targets(rows: Rows, pairs: Sequence[Pair], seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """The worst seed of each pair counts."""
+    """The worst seed of each pair decides."""
     found = []
     for pair in pairs:
         for what, limit in (("mean", MEAN_LIMIT), ("p99", P99_LIMIT)):

@@ -35,7 +35,7 @@ def now_ns() -> int:
 
 @dataclass(eq=False)
 class Served:
-    """A client, its memory and its socket."""
+    """A client with its memory and its socket."""
 
     client: Client
     end: GateEnd
@@ -44,7 +44,7 @@ class Served:
 
 @dataclass
 class Server:
-    """Serves until no client is left. `told` gets a line about everything that is not routine."""
+    """Serves until no client is left. `told` receives a line about every unusual event."""
 
     gate: Gate
     told: Callable[[str], None]
@@ -53,14 +53,14 @@ class Server:
     _poll: select.poll = field(default_factory=select.poll)
 
     def admit(self, name: str, role: Role, channel: int, connection: socket.socket) -> None:
-        """Take both descriptors over."""
+        """Add a client. The server takes ownership of both descriptors."""
         end = GateEnd(channel)
         os.close(channel)
         client = self.gate.attach(name, role, self.clock())
         self.served.append(Served(client, end, connection))
-        # First clients first: what they launched is known before anybody is let in.
+        # Look at first clients first, so their launches are known before another client is granted one.
         self.served.sort(key=lambda one: one.client.role != Role.FIRST)
-        self._poll.register(connection, 0)  # hangups are reported all the same
+        self._poll.register(connection, 0)  # hangups are always reported
 
     def run(self) -> None:
         idle = 0
@@ -74,7 +74,7 @@ class Server:
                 time.sleep(NAP_S)
 
     def look(self) -> bool:
-        """Take in what clients wrote, once, and grant. Return whether there was anything."""
+        """Process what clients wrote, once, and grant. Return whether anything was new."""
         found = False
         for one in list(self.served):
             try:
@@ -100,7 +100,7 @@ class Server:
         news = one.end.news()
         if news is None:
             return False
-        # An ask may follow the end of the one before it, and its own end may be news as well.
+        # An ask may follow the end of the one before it, and its own end may be new as well.
         known = min(news.done, len(one.client.asks) + one.client.withdrawn)
         for _ in range(known):
             self.gate.done(one.client, self.clock())
@@ -113,7 +113,7 @@ class Server:
         return True
 
     def bury(self) -> None:
-        """Forget clients whose sockets are closed."""
+        """Remove clients whose sockets are closed."""
         for number, _ in self._poll.poll(0):
             for one in [one for one in self.served if one.socket.fileno() == number]:
                 self.told(f"{one.client.name}: gone")
@@ -128,7 +128,7 @@ class Server:
 
 
 def main() -> None:
-    """Descriptors of the clients come from whoever starts this: NAME:ROLE:CHANNEL:SOCKET."""
+    """The parent process passes the clients' descriptors as NAME:ROLE:CHANNEL:SOCKET."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("clients", nargs="+", metavar="NAME:ROLE:CHANNEL:SOCKET")
     parser.add_argument("--overdue-ms", type=int, default=GateParams.overdue_ns // 1_000_000)
@@ -140,7 +140,7 @@ def main() -> None:
     for one in arguments.clients:
         name, role, channel, connection = one.split(":")
         server.admit(name, Role(role), int(channel), socket.socket(fileno=int(connection)))
-    # Ctrl-C is for the program that started all of this; it ends the clients, and so this.
+    # Ctrl-C is for the parent program. It ends the clients, and then the gate ends too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
     print(json.dumps({"at_ns": now_ns(), "said": "serving"}), flush=True)

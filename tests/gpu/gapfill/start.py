@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the gate and its clients, each a process, with what they share."""
+"""Starts the gate and its clients as processes, with their shared memory and sockets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @dataclass
 class Link:
-    """What one client needs: its end of a socket and its channel."""
+    """What one client needs: its end of a socket, and its channel."""
 
     name: str
     role: Role
@@ -31,13 +31,15 @@ class Link:
     socket: socket.socket
 
     def client(self) -> GateClient:
-        """A client in this process."""
+        """Return a client in this process."""
         return GateClient(self.role, self.channel, self.socket)
 
     def start(
         self, command: Sequence[str], environment: Mapping[str, str] | None = None, **options: object
     ) -> subprocess.Popen[str]:
-        """A client in a process of its own, with `environment` beside this one's; this one keeps nothing of it."""
+        """Start a client's process with `environment` added to this one's. This process keeps none of the client's
+        descriptors.
+        """
         descriptors = (self.channel, self.socket.fileno())
         environment = {**os.environ, **(environment or {}), VARIABLE: f"{self.role}:{descriptors[0]}:{descriptors[1]}"}
         process = subprocess.Popen(
@@ -52,7 +54,7 @@ class Link:
 
 
 def start_gate(clients: Sequence[tuple[str, Role]], *options: str) -> tuple[subprocess.Popen[str], list[Link]]:
-    """The gate, which serves when this returns, and what each of its clients needs."""
+    """Start the gate. Returns when it serves, with the links of its clients."""
     links, words, theirs = [], [], []
     for name, role in clients:
         ours, gates = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

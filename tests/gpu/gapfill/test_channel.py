@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What passes between a client and the gate, and what a client may write there without harm to anybody."""
+"""The channel between a client and the gate, and harmful values that a client may write there."""
 
 from __future__ import annotations
 

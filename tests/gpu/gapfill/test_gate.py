@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may launch, decided step by step; and what the death, silence or malice of a client costs the others."""
+"""The gate's decisions step by step, and the effect of a client's death, silence or malice on others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Story:
         self.gate.done(client, self.now_ns)
 
     def wait_us(self, us: int) -> None:
-        """Tick whenever the gate wants it."""
+        """Advance the time and tick whenever the gate wants it."""
         until_ns = self.now_ns + us * US
         while self.gate.wake_at_ns is not None and self.gate.wake_at_ns <= until_ns:
             self.now_ns = max(self.now_ns + 1, self.gate.wake_at_ns)
@@ -46,7 +46,7 @@ class Story:
         return names
 
     def teach(self, first: Client, other: Client, *, item_us: int, gap_us: int) -> None:
-        """Both run by turns until the gate knows the first's gaps and how long the other's items are."""
+        """Run both in turns until the gate knows the first client's gaps and the length of the other's items."""
         for _ in range(20):
             self.ask(first, SHORT)
             self.done(first, after_us=50)
@@ -83,7 +83,7 @@ def test_nobody_is_let_in_while_the_first_has_work() -> None:
     assert story.granted() == []
     story.done(first, after_us=50)
     assert story.granted() == []
-    story.done(first, after_us=50)  # the last one of its request: nothing follows
+    story.done(first, after_us=50)  # the last item of its request, so no gap follows
     assert story.granted() == ["other"]
 
 
@@ -94,10 +94,10 @@ def test_an_item_that_fits_a_gap_is_let_in_and_one_that_does_not_waits() -> None
     story.ask(first, SHORT)
     story.ask(other)
     story.done(first, after_us=50)
-    assert story.granted() == ["other"]  # 1000 us of gap for 100 us
+    assert story.granted() == ["other"]  # an item of 100 us in a gap of 1000 us
     story.done(other, after_us=100)
     story.now_ns += 830 * US
-    story.ask(other)  # 70 us are left
+    story.ask(other)  # 70 us of the gap are left
     assert story.granted() == []
     story.ask(first, SHORT, after_us=70)
     assert story.granted() == []
@@ -151,7 +151,7 @@ def test_a_first_client_that_dies_while_it_holds_the_gpu_frees_it() -> None:
     story.ask(first, SHORT)
     story.done(first, after_us=50)
     story.ask(other)
-    assert story.granted() == []  # it is held, and nothing is known of the gap
+    assert story.granted() == []  # the engine is held, because the gap's length is unknown
     story.gate.detach(first, story.now_ns)
     assert story.granted() == ["other"]
 
@@ -178,7 +178,7 @@ def test_an_item_that_never_ends_is_withdrawn_and_its_client_waits_for_its_own_e
     story.ask(one)
     with pytest.raises(MisuseError, match="more than it may"):
         story.ask(one)
-    story.done(one, after_us=5)  # the one that was withdrawn; it frees nothing
+    story.done(one, after_us=5)  # ends the withdrawn item and frees nothing
     assert story.gate.executing is two
     story.done(two, after_us=5)
     assert story.granted() == ["one"]
@@ -264,7 +264,7 @@ def test_a_clock_that_steps_back_changes_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_clients_do_at_most_one_other_has_the_gpu(seed: int) -> None:
-    """Clients come, ask, finish, lie, fall silent and die at random; grants are neither doubled nor lost."""
+    """Clients come, ask, finish, lie, fall silent and die at random. No grant is doubled or lost."""
     rng = random.Random(seed)
     story = Story(overdue_ns=3 * MS)
     clients: list[Client] = []

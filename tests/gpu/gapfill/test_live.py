@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a live run can be proven without a GPU: where its processes run, who is watched, and which repeat is void."""
+"""Parts of a live run that need no GPU: where its processes run, which are watched, and which repeat is void."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.gpu.gapfill.start import start_gate
 from tests.gpu.gapfill.virtual import Sharing
 from vgpumgr.errors import ProbeRefusedError
 
-# Says what a worker says, without a GPU; under the gate it asks for nothing.
+# Prints what a worker prints, without a GPU. Under the gate, it asks for nothing.
 WORKER = """
 import json, os, sys
 print("ready", flush=True)

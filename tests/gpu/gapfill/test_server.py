@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate and its clients as processes: who dies, stops or lies, and what the others notice of it."""
+"""The gate and its clients as processes: effects of a death, a stop or a lie on the others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Start = Callable[..., tuple["subprocess.Popen[str]", list[Link]]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts a gate; it and all links are gone afterwards."""
+    """Start a gate. The gate and all links are removed afterwards."""
     gates = []
 
     def begin(*names: str, options: tuple[str, ...] = ()) -> tuple[subprocess.Popen[str], list[Link]]:
@@ -49,14 +49,14 @@ def start() -> Iterator[Start]:
 
 
 def said(gate: subprocess.Popen[str]) -> str:
-    """All that the gate said until it ended, which it does when its clients are gone."""
+    """Return all output of the gate. The gate ends when its clients are gone."""
     out, _ = gate.communicate(timeout=PATIENCE_S)
     assert gate.returncode == 0
     return out
 
 
 def asking(link: Link) -> tuple[threading.Thread, list[str]]:
-    """Ask in a thread; the list gets what came of it."""
+    """Ask in a thread. The list receives the outcome."""
     outcome: list[str] = []
     client = link.client()
 
@@ -91,7 +91,7 @@ def test_items_are_granted_in_turn_and_the_gate_ends_with_its_clients(start: Sta
 
 
 def test_a_first_client_never_waits_for_the_gate(start: Start) -> None:
-    """Not even for one that is stopped: what does not fit the ring is launched unnoticed."""
+    """It does not wait for a stopped gate either. Items that do not fit into the ring are launched unnoticed."""
     gate, links = start("first")
     first = links[0].client()
     gate.send_signal(signal.SIGSTOP)
@@ -172,12 +172,12 @@ def test_a_client_that_floods_is_evicted(start: Start) -> None:
 
 
 def test_nobody_is_let_in_between_the_kernels_of_a_request(start: Start) -> None:
-    """In real processes: the other's grant comes after the first's last item, whatever the machine does meanwhile."""
+    """In real processes, the other's grant comes after the first's last item, whatever load the machine has."""
     gate, (leading, following) = start("first", "other")
     first = leading.client()
     first.ask(ItemInfo(kernel_id=1, more=True))
     first.ask(ItemInfo(kernel_id=1))
-    while first.end.asked > first.end.words[8]:  # taken
+    while first.end.asked > first.end.words[8]:  # word 8: asks that the gate has taken
         pass
     thread, outcome = asking(following)
     first.done()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of hosts and GPU around the gate, and what the gate does for a service in it."""
+"""The model of hosts and GPU around the gate, and the gate's effect on a service in it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def kernels(count: int, work_us: int, *, launch_us: int = 10, sync_us: int = 0, first_id: int = 1) -> Kernels:
-    """All alike; the host waits after each and works for `sync_us`, if not 0, but not after the last."""
+    """Return equal kernels. If `sync_us` is not 0, the host waits and works for `sync_us` after each kernel except the
+    last.
+    """
     sync = np.full(count, sync_us * US, dtype=np.int64)
     sync[-1] = 0
     return Kernels(
@@ -33,7 +35,7 @@ def kernels(count: int, work_us: int, *, launch_us: int = 10, sync_us: int = 0, 
     )
 
 
-# Ten kernels with gaps of half a millisecond between them, every 20 ms.
+# Ten kernels every 20 ms, with gaps of half a millisecond between them.
 SERVICE = Program(kernels=kernels(10, 100, sync_us=500), period_ns=20 * MS)
 JOB = Program(kernels=kernels(40, 100, first_id=100), batch_ns=100 * US)
 
@@ -49,7 +51,7 @@ def test_alone_a_request_takes_its_kernels_its_waits_and_one_launch_each() -> No
 
 
 def test_a_host_runs_ahead_of_the_gpu() -> None:
-    """Launches hide behind kernels that take longer."""
+    """Longer kernels hide the cost of launches."""
     alone = run(Program(kernels=kernels(50, 100), period_ns=20 * MS), None, Sharing.QUEUE)
     assert fmean(alone.latencies_ns) == pytest.approx((10 + 50 * 100) * US, rel=0.02)
 
@@ -64,7 +66,7 @@ def test_nobody_works_more_than_there_is_time(sharing: Sharing) -> None:
     shared = run(SERVICE, JOB, sharing)
     done_ns = shared.other_work_ns + len(shared.latencies_ns) * 10 * 100 * US
     assert shared.other_work_ns > 0
-    assert done_ns <= 310 * MS  # a request may have begun before the window
+    assert done_ns <= 310 * MS  # a request may have begun before the measured window
 
 
 def test_turns_give_half_the_gpu_to_each_of_two_that_never_rest() -> None:
@@ -79,7 +81,7 @@ def test_the_gate_protects_the_service_and_lets_the_job_into_its_gaps() -> None:
     gate, turns = run(SERVICE, JOB, Sharing.GATE), run(SERVICE, JOB, Sharing.TURNS)
     assert fmean(gate.latencies_ns) / alone <= 1.05
     assert fmean(turns.latencies_ns) / alone > 1.3
-    # The service leaves 95 % of the time; most of it is gaps, inside requests and between them.
+    # The service leaves 95 % of the time, mostly as gaps inside requests and between them.
     assert gate.other_work_ns > 0.5 * run(None, JOB, Sharing.QUEUE).other_work_ns
 
 

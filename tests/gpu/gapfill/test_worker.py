@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's loop: every step is asked for, and told of when it is launched; requests keep their rhythm."""
+"""A worker's loop: it asks for every step and reports it at its launch, and requests keep their rhythm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEP_NS = 1_000_000
 
 
 class Machine:
-    """A clock that steps and sleeps move, and a gate that answers as told."""
+    """A clock that only steps and sleeps advance, and a gate with fixed answers."""
 
     def __init__(self, *, known: bool = True) -> None:
         self.now_ns = 0
@@ -86,7 +86,7 @@ def test_the_first_tenth_is_left_out_of_the_report() -> None:
     assert (report["waited_ns"], report["unnoticed"]) == (7, 3)
 
 
-# ---- models, where PyTorch is installed; any device will do
+# ---- models, if PyTorch is installed; any device works
 
 
 SMALL = {

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two processes and one GPU on a virtual clock, with the gate between them or another way to share.
 
-The gate is the one that serves real processes (`gate.Gate`); only clock, GPU and hosts are models, which are stated:
-a host launches kernels one after the other and runs ahead of the GPU until it waits; the GPU executes whole kernels in
-the order in which they were launched, or under `TURNS` from two contexts in turns of 2 ms that cost a switch. A grant
-and the news of a completed kernel each take the gate some time. Times are ns, from 0 on.
+The gate is the one that serves real processes (`gate.Gate`). Only clock, GPU and hosts are models. A host launches
+kernels one after the other and runs ahead of the GPU until it waits. The GPU executes whole kernels in launch order.
+Under `TURNS`, it executes two contexts in turns of 2 ms that cost a switch. A grant and the report of a completed
+kernel each take the gate some time. Times are in ns, from 0 on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ JITTER = 0.05
 
 
 class Sharing(StrEnum):
-    """How the two share. Under strict priority the other is let in whenever the first has nothing under way."""
+    """How the two share. Under strict priority, the other may launch whenever the first has nothing pending."""
 
     GATE = "gap gate"
     PRIORITY = "strict priority"
@@ -42,7 +42,7 @@ GATED = (Sharing.GATE, Sharing.PRIORITY)
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What the model takes for the price of things; a real run measures them."""
+    """The costs that the model assumes. A real run measures them."""
 
     grant_ns: int = 10 * US
     news_ns: int = 3 * US
@@ -51,8 +51,10 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """Requests of the same kernels. `period_ns`: they arrive so far apart; 0: each begins when the one before is done
-    and the host has worked `think_ns`. `batch_ns`: kernels in a row that are asked for together, up to so much work."""
+    """Requests of the same kernels. `period_ns`: the interval of requests. With 0, a request begins when the one before
+    is done and the host has worked for `think_ns`. `batch_ns`: the most work of consecutive kernels that are asked for
+    together.
+    """
 
     kernels: Kernels
     period_ns: int = 0
@@ -62,7 +64,7 @@ class Program:
 
 @dataclass(eq=False)
 class Item:
-    """Kernels that are launched together, by the process `host`."""
+    """Kernels that the process `host` launches together."""
 
     host: Host
     work_ns: list[int]
@@ -76,7 +78,7 @@ class Kernel:
 
 
 class Clock:
-    """Events in order of time, then of being added."""
+    """Events in order of time, and in insertion order at the same time."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -98,7 +100,7 @@ class Clock:
 
 
 class Engine:
-    """The GPU. Without turns a kernel is executed whole."""
+    """The GPU. Without turns, it executes whole kernels."""
 
     def __init__(self, clock: Clock, sharing: Sharing, switch_ns: int) -> None:
         self._clock = clock
@@ -156,7 +158,7 @@ class Engine:
 
 
 class Host:
-    """A process: launches, waits, begins again. `latencies_ns`: (begin, how long) of each request that is done."""
+    """A process that launches, waits, and repeats. `latencies_ns`: begin and duration of each completed request."""
 
     def __init__(self, clock: Clock, engine: Engine, role: Role, program: Program, seed: int) -> None:
         self.role = role
@@ -175,11 +177,11 @@ class Host:
         clock.at(0, self._begin)
 
     def pass_through(self, turnstile: Turnstile) -> None:
-        """Ask there before launching."""
+        """Use this turnstile: ask it before each launch."""
         self._turnstile = turnstile
 
     def _begin(self) -> None:
-        """A request; a new draw of how much longer or shorter than usual each of its kernels takes."""
+        """Begin a request, and draw the deviation of each kernel's duration."""
         kernels = self._program.kernels
         factor = self._random.normal(1, JITTER, len(kernels.work_ns)).clip(0.5, 1.5)
         self._work = np.maximum(kernels.work_ns * factor, 1).astype(np.int64).tolist()
@@ -192,7 +194,7 @@ class Host:
         self._go_on(0)
 
     def _go_on(self, group: int) -> None:
-        """Launch the next kernels, after asking for them."""
+        """Ask for the next kernels and launch them."""
         if group == len(self._groups):
             self._wait(self._end)
             return
@@ -255,7 +257,7 @@ LAST_KERNEL = (1 << 20) - 1
 
 
 def _groups(program: Program) -> list[tuple[int, int]]:
-    """First and end of the kernels that are asked for together: never across a wait."""
+    """First and end index of the kernels that are asked for together. A group never crosses a wait."""
     kernels, groups, first, sum_ns = program.kernels, [], 0, 0
     for at, work_ns in enumerate(kernels.work_ns.tolist()):
         if at > first and sum_ns + work_ns > program.batch_ns:
@@ -272,7 +274,7 @@ def _groups(program: Program) -> list[tuple[int, int]]:
 
 @dataclass
 class Turnstile:
-    """The gate on the virtual clock, as slow as `costs` says."""
+    """The gate on the virtual clock, with the delays of `costs`."""
 
     clock: Clock
     gate: Gate
@@ -320,8 +322,9 @@ class Turnstile:
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """What became of two programs. Latencies are of requests of the first that began after the warm-up, in ns;
-    `other_work_ns` is what the other got done after it, `inversion_ns` what the gate measured."""
+    """The results of two programs. Latencies, in ns, are of the first's requests that began after the warm-up.
+    `other_work_ns` is the other's work after the warm-up, and `inversion_ns` the gate's measured inversion.
+    """
 
     latencies_ns: tuple[int, ...]
     other_work_ns: int
@@ -340,7 +343,7 @@ def play(
     costs: Costs | None = None,
     params: GateParams | None = None,
 ) -> Played:
-    """Play both, or one alone, from an idle GPU on."""
+    """Play both programs, or one alone, from an idle GPU on."""
     costs = costs or Costs()
     clock = Clock()
     engine = Engine(clock, sharing, costs.switch_ns)

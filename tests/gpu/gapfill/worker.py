@@ -31,7 +31,7 @@ _MAPPED = 2
 
 
 class StreamStore:
-    """Makes the GPU store a number into a client's channel, in the order of its stream."""
+    """Makes the GPU store a number into a client's channel, in stream order."""
 
     def __init__(self, client: GateClient, stream: int) -> None:
         self._library = ctypes.CDLL("libcuda.so.1")
@@ -53,8 +53,9 @@ class StreamStore:
 
 @dataclass
 class Loop:
-    """Requests one after the other. `wait` returns when all that was launched is done; `store` is told how many items
-    the gate knows of once their work is launched."""
+    """Makes requests one after the other. `wait` returns when all launched work is done. After each launch that the
+    gate knows, `store` receives the number of known items.
+    """
 
     steps: Sequence[Callable[[], None]]
     wait: Callable[[], None]
@@ -76,7 +77,7 @@ class Loop:
         self.latencies_ns.append((began_ns, self.clock() - began_ns))
 
     def run(self, seconds: float, period_ns: int) -> None:
-        """Requests that are late begin at once, and count from when they were due."""
+        """Late requests begin at once. Their latency counts from the time when they were due."""
         start_ns = due_ns = self.clock()
         while due_ns < start_ns + seconds * 1e9:
             early_ns = due_ns - self.clock()
@@ -109,7 +110,7 @@ def main() -> int:
     steps = getattr(models, arguments.kind)(arguments.model, "cuda")
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        for _ in range(3):  # libraries choose their kernels in the first
+        for _ in range(3):  # libraries choose their kernels in the first runs
             Loop(steps, stream.synchronize).request(0)
         loop = Loop(steps, stream.synchronize)
         if VARIABLE in os.environ:

@@ -26,7 +26,7 @@ HEAD = '[accelerator]\nnvidia = 0\n[native]\nturns = "{turns}"\nperiod_us = {per
 
 
 def configuration(tenants: dict[str, str], turns: str = "firmware", period_us: int = 40000) -> str:
-    """Of a broker with tenants; the text of each is its fields."""
+    """Return a broker's configuration with these tenants. The text of a tenant is its fields."""
     head = HEAD.format(turns=turns, period_us=period_us)
     return head + "".join(
         f'[tenants.{name}]\nnative = true\nmemory = "30G"\n{text}\n' for name, text in tenants.items()
@@ -34,7 +34,7 @@ def configuration(tenants: dict[str, str], turns: str = "firmware", period_us: i
 
 
 def alone(folder: Path) -> dict[str, Any]:
-    """One program, native and in a tenant, by turns."""
+    """Measure one program outside and inside a tenant, in turns."""
     native, fenced = [], []
     for _ in range(2):
         with running(folder, {"a": "train"}, {}) as programs:
@@ -49,7 +49,7 @@ def alone(folder: Path) -> dict[str, Any]:
 
 
 def shared(folder: Path, weights: dict[str, int], turns: str, timeslice_us: int, reference: float) -> dict[str, Any]:
-    """Trainings side by side, by weight."""
+    """Measure trainings side by side, by weight."""
     fields = {name: f"weight = {weight}\ntimeslice_us = {timeslice_us}" for name, weight in weights.items()}
     kinds = dict.fromkeys(weights, "train")
     with (
@@ -71,7 +71,7 @@ def shared(folder: Path, weights: dict[str, int], turns: str, timeslice_us: int,
 
 
 def drivers_own(folder: Path, reference: float) -> dict[str, Any]:
-    """Two trainings in the driver's own turns."""
+    """Measure two trainings in the driver's own turns."""
     with running(folder, {"a": "train", "b": "train"}, {}) as programs:
         time.sleep(1)
         found = rates(programs, SECONDS)
@@ -80,7 +80,7 @@ def drivers_own(folder: Path, reference: float) -> dict[str, Any]:
 
 
 def capped(folder: Path, period_us: int, reference: float) -> dict[str, Any]:
-    """A cap of 30 % on an idle GPU, and then a live cut to 10 %."""
+    """Measure a cap of 30 % on an idle GPU, and then a live cut to 10 %."""
     with (
         broker(folder, configuration({"a": "cap_permille = 300"}, period_us=period_us)) as control,
         running(folder, {"a": "train"}, {"a": in_tenant(folder, "a")}) as programs,
@@ -95,7 +95,9 @@ def capped(folder: Path, period_us: int, reference: float) -> dict[str, Any]:
 
 
 def served(folder: Path, fields: str | None, trains: bool) -> dict[str, Any]:
-    """An inference service beside a training; `fields` of the training's tenant, or None for the driver's own."""
+    """Measure an inference service beside a training. `fields`: of the training's tenant, or None for the driver's own
+    turns.
+    """
     kinds = {"serve": "serve"} | ({"train": "train"} if trains else {})
     if fields is None:
         with running(folder, kinds, {}) as programs:
@@ -114,7 +116,7 @@ def served(folder: Path, fields: str | None, trains: bool) -> dict[str, Any]:
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """Everything, in the order of what matters most: a run that is cut short has that."""
+    """Measure everything, the most important first, so a run that is cut short still has it."""
     found: dict[str, Any] = {"alone": alone(folder)}
     reference = statistics.median(found["alone"]["native_steps_s"])
     steps: dict[str, Callable[[], dict[str, Any]]] = {

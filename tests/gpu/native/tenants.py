@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that are measured, native without anybody or in tenants of a broker."""
+"""Measured programs, either outside any tenant or in tenants of a broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VGPUMGR = (sys.executable, "-m", "vgpumgr.cli.main")
 
 @dataclass
 class Measured:
-    """A program under way."""
+    """A running program."""
 
     process: subprocess.Popen[str]
     memory: mmap.mmap
@@ -33,7 +33,7 @@ class Measured:
         return int(struct.unpack_from("=Q", self.memory, 0)[0])
 
     def latencies_ns(self, since: int) -> list[int]:
-        """Of requests that were answered after so many."""
+        """Return the latencies of requests after the first `since` ones."""
         count = struct.unpack_from("=Q", self.memory, 8)[0]
         return list(struct.unpack_from(f"={count - since}Q", self.memory, 16 + 8 * since))
 
@@ -46,7 +46,7 @@ class Measured:
 def running(
     folder: Path, kinds: Mapping[str, str], prefix: Mapping[str, Sequence[str]]
 ) -> Iterator[dict[str, Measured]]:
-    """Programs by name, begun together. `prefix`: what starts each."""
+    """Run programs, which begin together. `prefix`: the command that starts each."""
     with ExitStack() as stack:
         found = {}
         for name, kind in kinds.items():
@@ -92,7 +92,7 @@ def broker(folder: Path, configuration: str) -> Iterator[Control]:
 
 
 def apply(folder: Path, configuration: str) -> None:
-    """Change the running broker's."""
+    """Change the configuration of the running broker."""
     file = folder / "broker.toml"
     file.write_text(f'run_directory = "{folder / "run"}"\n{configuration}')
     subprocess.run([*VGPUMGR, "broker", "apply", str(file)], check=True)
@@ -103,7 +103,7 @@ def in_tenant(folder: Path, tenant: str) -> tuple[str, ...]:
 
 
 def rates(programs: Mapping[str, Measured], seconds: float) -> dict[str, float]:
-    """Steps a second of each, over the next so many seconds."""
+    """Return each program's steps per second over this many seconds."""
     before = {name: each.steps for name, each in programs.items()}
     began = time.monotonic()
     time.sleep(seconds)
@@ -112,6 +112,6 @@ def rates(programs: Mapping[str, Measured], seconds: float) -> dict[str, float]:
 
 
 def quantiles_ms(latencies_ns: Sequence[int]) -> tuple[float, float]:
-    """p50 and p99."""
+    """Return p50 and p99."""
     cuts = statistics.quantiles(latencies_ns, n=100)
     return cuts[49] / 1e6, cuts[98] / 1e6

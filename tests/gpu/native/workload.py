@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python workload.py train|serve FILE`: a PyTorch program that counts in FILE what it has done.
+"""`python workload.py train|serve FILE`: a PyTorch program that counts its work in FILE.
 
-It knows of no tenant, no broker and no fence. FILE is mapped: two counters of 8 bytes (steps, and how many latencies
-follow), then the latencies of requests in ns. It begins when a line comes on standard input, after it has warmed up.
+It knows nothing of tenants, brokers and fences. FILE is mapped: two counters of 8 bytes (steps, and the number of
+latencies that follow), then the latencies of requests in ns. After its warm-up, it begins at a line on standard input.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAUSE_S = 0.010
 
 
 class Counter:
-    """What the program has done, for who looks on."""
+    """The program's counters, which an observer reads."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -41,7 +41,7 @@ class Counter:
 
 
 def train(counter: Counter) -> None:
-    """A transformer of 12 x 1024, batch 64 x 128, bf16; one synchronisation a step."""
+    """Train a transformer of 12 layers x 1024, batch 64 x 128, bf16, with one synchronisation a step."""
     torch: Any = importlib.import_module("torch")
     layer = torch.nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True, dropout=0.0)
     model = torch.nn.TransformerEncoder(layer, 12).cuda().bfloat16()
@@ -63,7 +63,7 @@ def train(counter: Counter) -> None:
 
 
 def serve(counter: Counter) -> None:
-    """Inference of 12 layers, batch 8, fp16; a request 10 ms after the last was answered."""
+    """Inference of 12 layers, batch 8, fp16. A request begins 10 ms after the answer to the last one."""
     torch: Any = importlib.import_module("torch")
     layer = torch.nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True, dropout=0.0)
     model = torch.nn.TransformerEncoder(layer, 12).cuda().half().eval()

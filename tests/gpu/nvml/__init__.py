@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake libnvidia-ml.so.1: built once per run, told by a file what to answer, and read afterwards."""
+"""A fake libnvidia-ml.so.1. It is built once per run, reads its answers from a file, and logs the calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def build(directory: Path) -> Path:
 
 @dataclass
 class FakeNvml:
-    """What the library answers. `lines` may be changed at any time, followed by `save`."""
+    """The library's answers. A test may change `lines` at any time and then calls `save`."""
 
     directory: Path
     library: Path
@@ -50,7 +50,7 @@ class FakeNvml:
         }
 
     def says(self, *lines: str) -> None:
-        """Replace all that it says."""
+        """Replace all answers."""
         self.lines = list(lines)
         self.save()
 
@@ -72,5 +72,5 @@ def gpu(
     virtualization: str = "0",
     name: str = "NVIDIA H200",
 ) -> str:
-    """A line for a GPU. `mig` 2: a change is pending; "-": it knows no such thing."""
+    """Return the line of a GPU. `mig` 2: a change is pending; "-": the GPU does not support the query."""
     return f"gpu {uuid} {bus:#x} {mig} {mode} {virtualization} {name}"

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A libnvidia-ml.so.1 that answers what a file says, for the real pynvml to load.
+ * A libnvidia-ml.so.1 that answers from a file, for the real pynvml to load.
  *
- * $FAKE_NVML names the file; it is read again at every call, so a test changes what is true while the program under
+ * $FAKE_NVML names the file. Every call reads it again, so a test can change the answers while the program under
  * test runs. Lines, in any order:
  *
  *	init CODE			what nvmlInit returns (0 if not given)
  *	driver VERSION
- *	fail FUNCTION CODE		that function returns CODE, of every GPU
- *	gpu UUID BUS MIG MODE VIRT NAME	MIG, MODE or VIRT "-": the GPU knows no such thing
- *	lost INDEX			every question about that GPU is answered so
+ *	fail FUNCTION CODE		that function returns CODE, for every GPU
+ *	gpu UUID BUS MIG MODE VIRT NAME	MIG, MODE or VIRT "-": the GPU does not support the query
+ *	lost INDEX			every query about that GPU reports that it is lost
  *	process INDEX KIND PID		KIND: compute, graphics or mps
  *
- * Every call is appended to $FAKE_NVML_LOG by name. Like the real one it wants to be initialized first, refuses
- * arrays that are too small with the size it needs, and knows no function that is not defined below.
+ * The name of every called function is appended to $FAKE_NVML_LOG. Like the real one, the library must be
+ * initialized first, and answers arrays that are too small with the size it needs. It has only the functions below.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +97,7 @@ static void read_line(struct world *world, const char *line)
 		sscanf(line, "driver %79s", world->driver);
 }
 
-/* Log the call, read what is true now, and return what the call fails with, if it does. */
+/* Logs the call, reads the present answers, and returns the error of the call, if any. */
 static int begin(const char *function, struct world *world)
 {
 	const char *path = getenv("FAKE_NVML");
@@ -118,7 +118,7 @@ static int begin(const char *function, struct world *world)
 	return SUCCESS;
 }
 
-/* The same for a question about a GPU; a handle is its index and one more. */
+/* The same for a query about a GPU. A handle is the GPU's index plus one. */
 static int begin_gpu(const char *function, struct world *world, void *handle, struct gpu **gpu)
 {
 	long index = (long)handle - 1;
@@ -316,7 +316,7 @@ EXPORT int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *handle, unsigned int
 	return processes(__func__, handle, "mps", count, infos);
 }
 
-/* What nobody may call: it succeeds, and the log tells. */
+/* Functions that nobody may call. They succeed, and the log shows the call. */
 #define SETTER(name) EXPORT int name(void) { log_call(__func__); return SUCCESS; }
 
 SETTER(nvmlDeviceClearAccountingPids)

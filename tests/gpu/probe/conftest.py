@@ -19,7 +19,7 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fake_nvml(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    """One idle GPU, until the test says otherwise."""
+    """One idle GPU, until the test changes it."""
     fake = FakeNvml(tmp_path, nvml_library)
     for name in ("FAKE_NVML", "FAKE_NVML_LOG"):
         monkeypatch.setenv(name, fake.environment[name])
@@ -28,7 +28,7 @@ def fake_nvml(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def pynvml(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A copy of the module for the length of this test: no other test of this process meets the fake."""
+    """A copy of the module for this test alone, so no other test of this process uses the fake."""
     spec = importlib.util.find_spec("pynvml")
     assert spec is not None
     assert spec.loader is not None

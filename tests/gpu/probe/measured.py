@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of tests as the experiments leave them, made up."""
+"""Invented results of tests, in the form that the experiments return."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def measured(
     t11: str = "pass",
     settings: Sequence[dict[str, Any]] = (),
 ) -> dict[str, dict[str, Any]]:
-    """Of a GPU that honours timeslices, except for what is given."""
+    """Results of a GPU that honours timeslices, except for the given arguments."""
     return {
         "T1": {"verdict": t1, "reason": "", "figures": {}, "settings": []},
         "T2": {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command from end to end: the real pynvml on a fake library, real processes under the shim on a fake driver."""
+"""The command from end to end: real pynvml on a fake library, and real processes under the shim on a fake driver."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from vgpumgr.probe_results import switch_cost_us
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = json.loads((ROOT / "docs/probe-gpu.schema.json").read_text())
 QUICK = ("--repeats", "3", "--seconds", "1")
-# What a probe may send to the driver besides making and freeing objects: controls of a channel group or of a channel
-# of its own. libcuda asks for a preemption mode of each of its channels by itself.
+# What a probe may send to the driver besides making and freeing objects: controls of its own channel groups and
+# channels. libcuda by itself asks for a preemption mode of each of its channels.
 PER_GROUP = {0xA06C0101, 0xA06C0102, DISABLE_CHANNELS, SET_TIMESLICE, GET_TIMESLICE, 0xA06C0106, SET_PREEMPTION_MODE}
 
 
@@ -78,14 +78,14 @@ def fakerm(command: Command) -> Iterator[Callable[..., FakeRm]]:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A probe of few settings: processes take their time to start."""
+    """Reduce the probe to few settings, because processes start slowly."""
     monkeypatch.setattr(shares, "RIG", shares.RIG[1:])
     monkeypatch.setattr(shares, "HONOUR", (shares.HONOUR[0], shares.HONOUR[3]))
     monkeypatch.setattr(shares, "SWITCHING", (shares.SWITCHING[0], shares.SWITCHING[-1]))
 
 
 def results(monkeypatch: pytest.MonkeyPatch, *, cost_is_told: bool = True, **verdicts: Any) -> None:
-    """Make the tests come out so, without measuring."""
+    """Replace the tests by these results, without measuring."""
 
     def run(rig: Rig, **_: Any) -> dict[str, Any]:
         rig.on_child(4194303)
@@ -245,7 +245,7 @@ def test_every_reason_of_the_rig_has_its_code(command: Command, monkeypatch: pyt
 
 
 def test_without_cuda_that_is_the_reason(command: Command) -> None:
-    """No rig is faked: the processes look for the driver's library themselves."""
+    """No rig is faked: the processes themselves look for the driver's library."""
     status, _, err = command(*QUICK)
     assert status == 1
     assert "probe.cuda_missing" in err
@@ -333,7 +333,7 @@ def test_how_far_it_is_is_said(command: Command, fakerm: Callable[..., FakeRm]) 
 
 
 def test_without_a_driver_the_program_says_so() -> None:
-    """As on a host without GPU: nothing is faked, the real binding finds no library."""
+    """Like on a host without GPU: nothing is faked, and the real binding finds no library."""
     script = "from vgpumgr.cli.main import run; run()"
     done = subprocess.run(
         [sys.executable, "-c", script, "host", "probe-gpu"], cwd=ROOT, capture_output=True, text=True, timeout=60

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs there are and which of them may be measured, by the real pynvml on a library that lies as told."""
+"""Which GPUs exist and which may be measured, by the real pynvml on a library with chosen answers."""
 
 import os
 import pwd
@@ -154,7 +154,7 @@ def test_a_busy_gpu_is_refused_naming_whose_process(pynvml: Any, fake_nvml: Fake
     assert error.code == Refusal.BUSY
     assert f"pid {me} (" in str(error)
     assert f"user {user}, {'MPS' if kind == 'mps' else kind})" in str(error)
-    assert "pid 4194304 (?, user ?, compute)" in str(error)  # gone, or of another PID namespace
+    assert "pid 4194304 (?, user ?, compute)" in str(error)  # the process is gone or in another PID namespace
 
 
 def test_a_process_of_another_gpu_does_not_count(pynvml: Any, fake_nvml: FakeNvml) -> None:

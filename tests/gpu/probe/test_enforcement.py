@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From measurements to words: nothing is claimed that a test did not show."""
+"""From measurements to claims: nothing is claimed that no test has shown."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def test_a_gpu_that_ignores_timeslices_enforces_nothing_per_tenant() -> None:
     ignored = [setting(2048, 6144, 0.5, outcome="ignored")]
     found = uses(measured(t2="fail", honoured="no", settings=ignored))
     assert found.pop("requested timeslice_us") == found.pop("scope gpu") == "yes"
-    # What stops a tenant needs no timeslices.
+    # Stopping a tenant needs no timeslices.
     assert found.pop("enforced_by kernel+gate") == found.pop("enforced_by broker+gate") == "if"
     assert set(found.values()) == {"no"}
 
@@ -100,7 +100,7 @@ def test_where_some_timeslices_are_not_honoured_those_are_named() -> None:
 
 @pytest.mark.parametrize("t1", ["fail", "inconclusive", "not_run"])
 def test_without_a_rig_that_passed_nothing_is_concluded(t1: str) -> None:
-    """Even if T2 came out well."""
+    """This holds even if T2 passed."""
     found = uses(measured(t1=t1))
     assert found.pop("requested timeslice_us") == "yes"
     assert found.pop("enforced_by kernel") == "no"
@@ -111,7 +111,7 @@ def test_without_a_rig_that_passed_nothing_is_concluded(t1: str) -> None:
 def test_what_depends_on_a_test_without_a_result_is_unknown(verdict: str) -> None:
     found = uses(measured(t2=verdict, honoured="unknown"))
     assert found["applied timeslice_us"] == found["enforced_by firmware"] == found["scope tenant"] == "unknown"
-    assert found["semantics cap"] == "no"  # T4 shows that by itself
+    assert found["semantics cap"] == "no"  # T4 alone shows this
     found = uses(measured(t4=verdict))
     assert found["semantics weight"] == found["semantics cap"] == "unknown"
     assert found["applied timeslice_us"] == "yes"
@@ -149,7 +149,7 @@ def test_a_missing_test_was_not_run() -> None:
 
 
 def test_steps_that_contradict_a_share_are_excluded() -> None:
-    # In steps of 1000 us 1400/2600 would be 33 % (down), 25 % (nearest) or 40 % (up).
+    # With a step of 1000 us, 1400/2600 would give 33 % (down), 25 % (nearest) or 40 % (up).
     found = granularity(measured(settings=[setting(1400, 2600, 0.35, half=0.002)]))
     assert found.finer_than_us is not None
     assert found.finer_than_us <= 1000
@@ -174,7 +174,7 @@ def test_a_step_that_divides_all_timeslices_cannot_be_excluded() -> None:
 def test_a_step_that_is_really_there_is_never_excluded(step_us: int) -> None:
     def floored(a: int, b: int) -> dict[str, Any]:
         down_a, down_b = (max(us // step_us, 1) * step_us for us in (a, b))
-        # Off by half a point in every repeat alike.
+        # The share has the same error of half a point in every repeat.
         return setting(a, b, down_a / (down_a + down_b) + 0.005, half=0.001)
 
     pairs = [(2048, 6144), (1024, 9216), (20_000, 60_000), (1400, 2600), (3100, 4700)]

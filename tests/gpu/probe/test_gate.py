@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T11 on the fake GPU: it passes on one that stops and goes on, and fails on one that lies in its way."""
+"""T11 on the fake GPU: it passes if the GPU stops and continues as told, and fails for each kind of wrong behaviour."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_tenant_is_stopped_and_goes_on_and_its_neighbour_works_all_the_time() 
     figures = found["figures"]
     assert figures["done_while_closed"] == [0, 0, 0]
     assert figures["close_us"]["count"] == figures["open_us"]["count"] == 3
-    # A kernel that is in its middle and a turn of the neighbour's.
+    # The rest of a running kernel and one turn of the neighbour.
     assert 0 < figures["longest_resume_us"] < 10_000
     calls = [bytes.fromhex(entry["params"]) for entry in log if entry.get("cmd") == abi.DISABLE_CHANNELS]
     assert [call[0] for call in calls] == [1, 0] * 3

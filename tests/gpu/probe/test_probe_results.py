@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured is kept for the agent, which believes no more of it than it says."""
+"""Measured results are kept for the agent, which trusts them no further than they say."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T1, T2, T4 and T10 on GPUs made of a formula: what each way of sharing comes to, and when nothing may be said."""
+"""T1, T2, T4 and T10 on GPUs that a formula simulates: the verdict for each way of sharing, and when there is none."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ RATE = 1000.0
 
 @dataclass
 class Formula:
-    """A GPU. `slices`: of what is asked for, what is obtained. `noise`: deviation of a share. `idle_gets`: what is
-    left to A beside an idle B. `bends`: throughput is not what one cost per switch makes of it."""
+    """A simulated GPU. `slices`: maps requested timeslices to obtained ones. `noise`: deviation of a share.
+    `idle_gets`: A's share beside an idle B. `bends`: throughput does not follow from one cost per switch.
+    """
 
     slices: Callable[[int, int], tuple[int, int]] = lambda a, b: (a, b)
     noise: float = 0.0
@@ -122,7 +123,7 @@ def test_the_last_answer_counts(monkeypatch: pytest.MonkeyPatch, statuses: Any, 
 
 
 def test_a_window_that_is_no_whole_number_of_turns_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """0.2 s are 2.5 turns of 20 + 60 ms: on a GPU that honours them A gets up to a third of it, and 20 % at least."""
+    """0.2 s are 2.5 turns of 20 + 60 ms. On a GPU that honours these, A gets between 20 % and a third of 0.2 s."""
     cut = Formula(slices=lambda a, b: (a, b) if a < 20_000 else (5, 10))
     assert verdicts(run(monkeypatch, cut, seconds=2.0))["T2"] == "fail"
     found = run(monkeypatch, cut, seconds=0.25)
@@ -192,7 +193,7 @@ def test_a_throughput_that_no_switch_cost_explains_gives_none(monkeypatch: pytes
 def test_settings_take_turns_in_every_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Formula()
     run(monkeypatch, gpu, repeats=4)
-    rig = gpu.runs[1:9]  # the first calibrates
+    rig = gpu.runs[1:9]  # the first run calibrates
     assert [len(set(rig[at : at + 2])) for at in range(0, 8, 2)] == [2, 2, 2, 2]
     assert len({tuple(gpu.runs[9 + 7 * repeat : 16 + 7 * repeat]) for repeat in range(4)}) > 1
     assert len({frozenset(gpu.runs[9 + 7 * repeat : 16 + 7 * repeat]) for repeat in range(4)}) == 1
