@@ -47,8 +47,7 @@ class Lane:
 
     `limit_s`: the time limit of the lane, which catches tests that hang. Lab hosts have additional limits of their own.
     `heavy`: the lane keeps two processors busy for minutes, so only one such lane runs at a time. Measurements should
-    run
-    alone.
+    run alone.
     `waits`: the lane mostly waits for time to pass, so it can run beside two others.
     `rotates`: a long lane. CI runs a few of its commands when `make test` has left enough time.
     `usual_s`: the usual duration of each command on two processors without KVM, on a machine that has run `make test`.

@@ -40,9 +40,7 @@ def eager(kernel_ns: int, pause_ns: int, *, times: int | None = None) -> Iterato
 
 @dataclass(kw_only=True)
 class Delays:
-    """`wake_ns`: from a wake-up until the child runs. `message_ns`: latency of a datagram. `gate_ns`: of a gate
-    operation.
-    """
+    """`wake_ns`: from wake-up until the child runs. `message_ns`: of a datagram. `gate_ns`: of a gate operation."""
 
     wake_ns: int = 20 * US
     message_ns: int = 10 * US
@@ -50,9 +48,7 @@ class Delays:
 
 
 class Child:
-    """One process of a tenant. `width`: processors that its kernels use. `deaf`: the child also computes without a
-    lease.
-    """
+    """One process of a tenant. `width`: processors that its kernels use. `deaf`: computes even without a lease."""
 
     def __init__(self, rig: Rig, tenant: Tenant, program: Program, *, width: int = 2, deaf: bool = False) -> None:
         self.rig = rig

@@ -135,9 +135,7 @@ class Supervisor:
         return op, sequence, child, fds, window, memory
 
     def expect(self, op: int, *, answer: bool = True) -> tuple[int, int]:
-        """Wait for a message and return its sequence number and child. Gate requests that arrive before it are
-        answered.
-        """
+        """Wait for a message and return its sequence number and child. Earlier gate requests are answered."""
         while True:
             found, sequence, child, fds, _, _ = self.receive()
             for fd in fds:

@@ -293,9 +293,7 @@ def test_a_cap_holds_for_a_child_that_never_asks_beside_an_idle_neighbour() -> N
 
 
 def test_a_confined_tenant_that_obeys_still_computes() -> None:
-    """After an offence, the tenant's children are frozen outside leases. The arbiter finds a child with work without a
-    request.
-    """
+    """After an offence, its children are frozen outside leases. The arbiter finds those with work without a request."""
     watch = {"processors": 2, "allowance_permille": 0, "burst_ns": 0, "every_ns": 50 * MS, "penalty_ns": 5 * SECOND}
     rig = Rig(watch=watch)
     once, other = rig.tenant("once"), rig.tenant("other")
@@ -443,9 +441,7 @@ def test_a_child_that_is_killed_at_any_moment_leaves_the_accelerator_to_the_othe
 
 
 def test_a_child_that_wakes_up_after_its_lease_keeps_its_place() -> None:
-    """The lease ends before the child starts. The child still has work, so it is not treated like one that went to
-    sleep.
-    """
+    """The lease ends before the child starts. It still has work, so it is not treated like one that went to sleep."""
     rig = Rig()
     late, other = rig.tenant("late", weight=3), rig.tenant("other")
     child = rig.child(late, backlog(100 * US))

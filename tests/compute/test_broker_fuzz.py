@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random input from programs, children and operators at a broker with sanitizers. The broker survives and serves
-others.
-"""
+"""Random input from programs, children and operators at a broker with sanitizers, which survives and serves others."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Input that no correct client sends: malformed messages of every kind, forged handles, wild numbers, and random
-mixtures.
-"""
+"""Input that no correct client sends: malformed messages, forged handles, wild numbers, and random mixtures."""
 
 import random
 import struct

@@ -96,9 +96,7 @@ FREEZER = Path("/sys/fs/cgroup/freezer")
 
 @contextmanager
 def held_up(pid: int, name: str) -> Iterator[None]:
-    """Keep a process from ending until the end of the block, even if it is killed. A driver's clean-up has the same
-    effect.
-    """
+    """Keep a process from ending until the end of the block, even if it is killed, like a driver's clean-up does."""
     cgroup = FREEZER / name
     cgroup.mkdir()
     try:

@@ -129,9 +129,7 @@ def test_nor_what_the_gpu_does(child: DriverChild, gpu: Gpu, command: int) -> No
     ids=hex,
 )
 def test_nor_what_others_have_of_it(child: DriverChild, gpu: Gpu, command: int) -> None:
-    """The GPU's timer, temperature and clocks, processes on it, and memory for other processes. Libraries ask for
-    these.
-    """
+    """Libraries ask for the GPU's timer, temperature and clocks, its processes, and memory for another process."""
     answer = child.control(child.context.subdevice, command, bytes(64))
     assert (answer.result, answer.word(28)) == (0, NOT_PERMITTED)
     assert commands(gpu) == [SCHEDULE]
@@ -235,9 +233,7 @@ MANAGED = [(25, 32, 16, 20, 24, 28), (27, 56, 16, 20, 24, 48), (33, 9264, 9248, 
 def test_calls_about_managed_memory_that_name_a_client_are_made_by_who_made_it(
     child: DriverChild, gpu: Gpu, call: tuple[int, ...]
 ) -> None:
-    """The driver shares a client's objects only with the process that made the client. That is the relay, not the
-    child.
-    """
+    """The driver shares a client's objects only with the process that made it, which is the relay and not the child."""
     request, size, file_at, client_at, object_at, status_at = call
     context = child.context
 
@@ -358,9 +354,7 @@ def test_groups_and_channels_have_no_second_handle(child: DriverChild, gpu: Gpu)
 def test_a_second_handle_is_of_the_same_client_and_of_nothing_that_the_gate_must_know(
     child: DriverChild, gpu: Gpu
 ) -> None:
-    """A handle of another client is also refused if the child owns that client. A handle below a channel is refused
-    too.
-    """
+    """A handle of another client is refused, even if the child owns that client. So is a handle below a channel."""
     context, second = child.context, child.second_context()
     compute = child.alloc(context.channel, 0xCBC0, bytes(16)).word(8)
     copies = child.channel(child.group(9))

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls that an engine can make to `vgpumgr-oci`, and later processes of a container. The runtime prints its
-arguments.
-"""
+"""The calls of an engine to `vgpumgr-oci`, and later processes of a container. The runtime prints its arguments."""
 
 from __future__ import annotations
 

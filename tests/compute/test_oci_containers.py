@@ -77,9 +77,7 @@ HEADER = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
 
 
 def filter_of(kind: str) -> dict[str, Any] | None:
-    """A container's own filter, in the two forms that engines write: a list of refused calls, or a list of all allowed
-    calls.
-    """
+    """A container's own filter, in the two forms of engines: a list of refused calls, or of all allowed calls."""
     if kind == "refusing":
         return {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["reboot"], "action": "SCMP_ACT_ERRNO"}]}
     if kind == "allowing":

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An OpenCL kernel with inline assembly, on PoCL, through broker, supervisor and child. It cannot leave the sandbox
-either.
-"""
+"""An OpenCL kernel with inline assembly, on PoCL, through broker, supervisor and child, cannot leave the sandbox."""
 
 import errno
 import json

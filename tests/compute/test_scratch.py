@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a child without a mount namespace writes. No other user can prepare the directory, and nothing outside is
-removed.
-"""
+"""Where a child without a mount namespace writes: others cannot prepare it, and nothing outside is removed."""
 
 import errno
 import os

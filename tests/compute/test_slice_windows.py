@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vgpu-executor between module and supervisor: each message about a window, and the resulting message to the other
-side.
-"""
+"""vgpu-executor between module and supervisor: each message about a window, and the resulting messages."""
 
 import subprocess
 from pathlib import Path

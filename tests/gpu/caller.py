@@ -114,9 +114,7 @@ def page(protection: int) -> int:
 
 
 def timeslices() -> Any:
-    """Report the timeslices of a group that runs kernels and one that copies, when made and after the tenant's own
-    setting.
-    """
+    """Report timeslices of a compute group and a copy group, when made and after the tenant's own setting."""
     driver, seen = Driver(), []
     for envelope in (False, True):
         for engine in (GR0, COPY0):

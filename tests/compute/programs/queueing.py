@@ -31,9 +31,7 @@ QUEUED_MOST = 4000
 
 
 def turns_for(milliseconds: float, queue: cl.CommandQueue, kernel: cl.Kernel, numbers: cl.Buffer) -> int:
-    """Return the loop count for a kernel of this duration. It uses the shortest of a few tries, because others compute
-    too.
-    """
+    """Return the loop count for a kernel of this duration, from the shortest of a few tries: others compute too."""
     turns = 1000
     took = []
     for _ in range(5):

@@ -57,8 +57,7 @@ def measure(
     """Run all experiments. Raises RigError.
 
     If equal tenants get unequal shares, the tests that depend on shares are not run. A test that breaks off counts as
-    not
-    run, with the reason, and the next test follows. `kept` receives the current document before each test.
+    not run, with the reason, and the next test follows. `kept` receives the current document before each test.
     """
     document: dict[str, Any] = {
         "schema": SCHEMA,

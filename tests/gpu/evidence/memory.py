@@ -15,9 +15,7 @@ KERNEL_US = 1000.0
 
 
 def t8(bench: Bench) -> dict[str, Any]:
-    """B computes, and its work shows the time that A left to it. It must be equal beside a memory-bound and a computing
-    A.
-    """
+    """B's work shows the time that A left to it. It must be equal beside a memory-bound and a computing A."""
     rounds: dict[Literal["compute", "memory"], int] = {
         "compute": bench.rounds("compute", KERNEL_US),
         "memory": bench.rounds("memory", KERNEL_US),

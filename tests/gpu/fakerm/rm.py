@@ -221,9 +221,7 @@ class ResourceManager:
         return header[:12] + struct.pack("=I", status)
 
     def heap(self, owner: Owner, header: bytes) -> bytes | None:
-        """NVOS32, the older interface to memory: allocates memory, or frees an object of any class, like the driver
-        does.
-        """
+        """NVOS32, the older interface to memory: allocates memory, or frees an object of any class like the driver."""
         if len(header) != 184:
             return None
         client_handle, parent, function = struct.unpack_from("=III", header)

@@ -51,9 +51,8 @@ class Options:
     """Settings besides the GPU's behaviour: the driver's version, what it refuses, and when it dies.
 
     refuse_later_disable: refuse to disable channels of all clients except the first. refuse_cilp: refuse to make
-    kernels
-    preemptible. disable_s: real time of a call that disables or enables channels. A second such call at the same time
-    leaves the groups of both calls stuck, like on a real GPU. info_s: real time of a call that only asks.
+    kernels preemptible. disable_s: real time of a call that disables or enables channels. A second such call at the
+    same time leaves the groups of both calls stuck, like on a real GPU. info_s: real time of a call that only asks.
     """
 
     directory: Path

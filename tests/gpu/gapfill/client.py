@@ -55,9 +55,7 @@ class GateClient:
         return not self._poll.poll(0) and self.end.state == State.OPEN
 
     def ask(self, item: ItemInfo) -> bool:
-        """Ask, and return whether the gate knows the item, so `done` must follow. An other client gets GateGoneError
-        without a gate.
-        """
+        """Ask, and return whether the gate knows the item, so `done` must follow. Raises GateGoneError."""
         if self.role == Role.FIRST:
             if self.end.is_full:
                 self.unnoticed += 1

@@ -151,9 +151,7 @@ def _said(line: str) -> str:
 
 
 def _measured(pair: LivePair, seconds: float, where: Site, number: int) -> dict[str, dict[str, float]]:
-    """Return the ratios of one repeat by way of sharing. The first way changes in each repeat, so a drift affects all
-    alike.
-    """
+    """Return one repeat's ratios by way of sharing. The first way changes each time, so a drift affects all alike."""
     alone_ms = fmean(_run([_worker(pair.service, "inference", seconds / 4, 0)], where)[0]["latency_ns"]) / 1e6
     service = _worker(pair.service, "inference", seconds, LOAD * alone_ms)
     job = _worker(pair.job, "training", seconds, 0)
@@ -196,8 +194,7 @@ def measure(
     """Return a benchmark's result, see `tests.bench.sched.result`. Raises ProbeRefusedError if others use the GPU.
 
     `seconds`, `repeats`: duration and number of runs for each way of sharing, if not the usual ones. `told` is called
-    for
-    each pair.
+    for each pair.
     """
     if seconds is None:
         seconds = QUICK_SECONDS if quick else SECONDS

@@ -37,9 +37,7 @@ class Link:
     def start(
         self, command: Sequence[str], environment: Mapping[str, str] | None = None, **options: object
     ) -> subprocess.Popen[str]:
-        """Start a client's process with `environment` added to this one's. This process keeps none of the client's
-        descriptors.
-        """
+        """Start a client's process with additional `environment`. This process closes the client's descriptors."""
         descriptors = (self.channel, self.socket.fileno())
         environment = {**os.environ, **(environment or {}), VARIABLE: f"{self.role}:{descriptors[0]}:{descriptors[1]}"}
         process = subprocess.Popen(

@@ -22,9 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def kernels(count: int, work_us: int, *, launch_us: int = 10, sync_us: int = 0, first_id: int = 1) -> Kernels:
-    """Return equal kernels. If `sync_us` is not 0, the host waits and works for `sync_us` after each kernel except the
-    last.
-    """
+    """Return equal kernels. If `sync_us` is set, the host waits and works that long after each kernel but the last."""
     sync = np.full(count, sync_us * US, dtype=np.int64)
     sync[-1] = 0
     return Kernels(

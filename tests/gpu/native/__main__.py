@@ -95,9 +95,7 @@ def capped(folder: Path, period_us: int, reference: float) -> dict[str, Any]:
 
 
 def served(folder: Path, fields: str | None, trains: bool) -> dict[str, Any]:
-    """Measure an inference service beside a training. `fields`: of the training's tenant, or None for the driver's own
-    turns.
-    """
+    """Measure a service beside a training. `fields`: of the training's tenant; None: the driver's own turns."""
     kinds = {"serve": "serve"} | ({"train": "train"} if trains else {})
     if fields is None:
         with running(folder, kinds, {}) as programs:
