@@ -139,9 +139,7 @@ def test_a_cap_holds_beside_an_idle_neighbour() -> None:
 
 
 def test_a_capped_tenant_does_not_pay_for_spans_in_which_it_was_dry() -> None:
-    """A tenant that uses a tenth of the accelerator under a cap of three tenths is never throttled. It needs a lease
-    for each kernel.
-    """
+    """A tenth of the accelerator under a cap of three tenths is never throttled. Each kernel has its own lease."""
     rig = Rig()
     capped = rig.tenant("capped", cap_ns=30 * MS, cap_period_ns=100 * MS, burst_ns=10 * MS)
     child = rig.child(capped, eager(1 * MS, 9 * MS))

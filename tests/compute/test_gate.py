@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate: after DONE, no process of a slice runs, whatever its children do. Tested with each kind of gate."""
+"""The gate: after DONE, nothing of a slice runs, whatever its children do. Tested with each kind of gate."""
 
 import os
 import signal

@@ -19,7 +19,7 @@ DEFAULT_TIMESLICE_US = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Behaviour:
-    """How the GPU obeys its settings. The driver returns OK for all of them."""
+    """How the GPU obeys requests. The driver returns OK for all of them."""
 
     honour: Honour = "yes"
     clamp_us: tuple[int, int] = (2000, 10_000)
