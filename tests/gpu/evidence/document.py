@@ -56,8 +56,9 @@ def measure(
 ) -> dict[str, Any]:
     """Run all experiments. Raises RigError.
 
-    If T1 does not pass, equal tenants get unequal shares, and the tests after the shares are not run. A test that breaks
-    off counts as not run, with the reason, and the next test follows. `kept` receives the document before each test.
+    If T1 does not pass, equal tenants get unequal shares, and the tests after the shares are not run. A test that
+    breaks off counts as not run, with the reason, and the next test follows. `kept` receives the document before each
+    of these tests.
     """
     document: dict[str, Any] = {
         "schema": SCHEMA,
