@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host without a kernel of its own: fake root, a thread that plays the kernel, a helper."""
+"""A host without a real kernel: a fake root, a thread that plays the kernel, and a helper."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ def records(tmp_path: Path) -> Records:
 
 @pytest.fixture
 def executors(tmp_path: Path) -> Iterator[Processes]:
-    """Executors as a host without systemd has them; at the end there are none."""
+    """Executors the way a host without systemd runs them; the fixture ends all of them."""
     found = fakeexecutor.processes(tmp_path)
     yield found
     for each in found.all():
@@ -48,7 +48,7 @@ def executors(tmp_path: Path) -> Iterator[Processes]:
 
 @pytest.fixture
 def brokers(tmp_path: Path) -> Iterator[Brokers]:
-    """Brokers as a host without systemd has them; at the end there are none."""
+    """Brokers the way a host without systemd runs them; the fixture ends all of them."""
     found = fakebroker.brokers(tmp_path)
     yield found
     fakebroker.clean(tmp_path, found)
@@ -84,7 +84,7 @@ def api() -> FakeApi:
 def host(
     tmp_path: Path, kernel: FakeKernel, helper: HelperClient, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Host]:
-    """Its hook does not wait for the API's first answer, unless a test is about that."""
+    """The hook does not wait for the API's first answer, except in the tests that are about that wait."""
     monkeypatch.setattr("vgpumgr_agent.hook.admission._FIRST_ANSWER_S", 0)
     host = Host(tmp_path, kernel, helper, api)
     yield host
@@ -93,7 +93,7 @@ def host(
 
 @pytest.fixture
 def claimed(host: Host, api: FakeApi) -> Host:
-    """Two claims of one VM, one of another, one unbound; known to the host."""
+    """The host knows four claims: two of one VM, one of another VM, and one that is not bound."""
     api.set(
         groups=[group("blue", 600), group("green", 300)],
         slices=[
@@ -108,14 +108,14 @@ def claimed(host: Host, api: FakeApi) -> Host:
 
 @pytest.fixture
 def lending(kernel: FakeKernel) -> FakeKernel:
-    """A host that is set to have executors."""
+    """A host whose settings enable executors."""
     fakeexecutor.install(kernel.root)
     return kernel
 
 
 @pytest.fixture
 def computing(lending: FakeKernel, host: Host) -> Host:
-    """An agent that claims for a VM on the GPU that lends."""
+    """An agent with a claim for a VM, on the GPU whose engine lends."""
     host.api.set(groups=[group("blue", 600)], slices=[claim(A, vm=VM), claim(B, vm=VM)])
     host.learn()
     return host

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests see of executors, and do to them."""
+"""What tests read about executors, and what they do to them."""
 
 import os
 import signal
@@ -21,12 +21,12 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def executor(host: Host) -> ReportedExecutor:
-    """What was reported of the first slice's."""
+    """Return the last report about the executor of the first slice."""
     return {each.id: each for each in host.api.last().slices}[A].executor
 
 
 def kill(host: Host, uuid: object = A) -> None:
-    """Kill the process, and see it gone."""
+    """Kill the process and wait until it is gone."""
     (pid,) = alive(host.kernel.root, uuid)
     os.kill(pid, signal.SIGKILL)
     until(lambda: alive(host.kernel.root, uuid) == [])

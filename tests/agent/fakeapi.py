@@ -42,8 +42,8 @@ def group(tenant: str = "blue", share: int = 300, **changes: Any) -> DesiredGrou
 class FakeApi:
     """What the API knows about one host; a test changes `document` through `set`.
 
-    `gives_certificates`: None: it speaks no TLS. `requests`: those for certificates. `patience_s`: how
-    long it lets a caller wait for news; 0 suits a test that takes the agent's steps itself.
+    `gives_certificates` None means that this API does not use TLS. `requests` are the certificate requests.
+    `patience_s` is how long a caller may wait for news; use 0 in a test that runs the agent's steps itself.
     """
 
     def __init__(self, *, patience_s: float = 1) -> None:
@@ -70,7 +70,7 @@ class FakeApi:
     # ---- what a test does
 
     def set(self, **changes: Any) -> None:
-        """Change the desired state; the next generation unless one is given."""
+        """Change the desired state; its generation goes up by one unless the test gives one."""
         with self.changed:
             changes.setdefault("generation", self.document.generation + 1)
             self.document = self.document.model_copy(update=changes)
@@ -87,7 +87,7 @@ class FakeApi:
             return self.reports[-1]
 
     def wait_report(self, condition: Any, timeout_s: float = 10) -> Report:
-        """Return the first report for which something holds."""
+        """Return the first report for which the condition is true."""
         deadline = time.monotonic() + timeout_s
         with self.changed:
             while True:
@@ -118,7 +118,7 @@ class FakeApi:
         return self.gives_certificates is not None
 
     def heed_ca_file(self) -> None:
-        """There is none."""
+        """This API has no certificate authority."""
 
     def use(self, token: str | None, certificate_file: Path | None = None) -> None:
         self.used = (token or "") if certificate_file is None else certificate_file.read_text()
@@ -130,7 +130,7 @@ class FakeApi:
         return self._certificate(csr)
 
     def _certificate(self, csr: str) -> HostCertificate:
-        """Any text will do: nobody here checks it."""
+        """The certificate may be any text, because nothing in these tests checks it."""
         self.requests.append(csr)
         if not self.gives_certificates:
             raise ApiRefusedError("ca.absent", "there is no authority for agents")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program in the place of vgpu-broker, behind what `vgpumgr broker` does, on a host without systemd.
+"""A program that stands in for vgpu-broker behind `vgpumgr broker`, on a host without systemd.
 
-It takes documents as the broker does and shows their tenants. How many programs each has, and what becomes of a change,
-a test says by a file `broker` below the root.
+It accepts documents and shows their tenants like the broker does. A test writes the file `broker` below the root to set
+how many programs each tenant has and how a change ends.
 """
 
 import json
@@ -23,7 +23,7 @@ from vgpumgr.control.sysfs import HostPaths
 from vgpumgr.errors import VgpumgrError
 
 GPU = "0000:3b:00.0"
-"""Set aside for processes; our module has no part in it."""
+"""This GPU is set aside for processes; our module does not use it."""
 
 _BROKER = """#!{python} -SE
 import json, os, pathlib, signal, socket, sys, time
@@ -77,14 +77,14 @@ run()
 
 
 def directory(root: Path) -> Path:
-    """Where the brokers of a host are whose root is another directory: the path of a socket has at most 107 characters,
-    and pytest's may have more.
+    """The directory for the brokers of a host with another root. The path of a socket has at most 107 characters, and
+    pytest's directories may be longer.
     """
     return Path(tempfile.gettempdir()) / f"vgpumgr-b{root.stat().st_ino}"
 
 
 class AtOnce(Processes):
-    """Does what `vgpumgr broker` does without a process of its own for each time, which takes a second."""
+    """Does what `vgpumgr broker` does inside this process; a process for each call would take a second."""
 
     def __init__(self, found: Path) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class AtOnce(Processes):
 
 
 def brokers(root: Path, *, command: bool = False) -> Brokers:
-    """Brokers of a host without systemd whose root is another directory. `command`: by the real `vgpumgr broker`."""
+    """Brokers of a host without systemd and with another root. `command`: run the real `vgpumgr broker`."""
     found = root / "lib/broker"
     if not found.exists():
         found.mkdir(parents=True)
@@ -141,12 +141,12 @@ def install(root: Path, *, more: str = "") -> None:
 
 
 def behave(root: Path, **how: Any) -> None:
-    """Have brokers do something from now on: `programs`, `refuses`, `dies`, `supervisor`."""
+    """Change how brokers behave from now on: `programs`, `refuses`, `dies`, `supervisor`."""
     (root / "broker").write_text(json.dumps(how))
 
 
 def shown(root: Path, gpu: str = GPU) -> dict[str, dict[str, Any]]:
-    """The tenants of a GPU's broker, by name. BrokerUnreachableError."""
+    """Return the tenants of a GPU's broker, by name. Raises BrokerUnreachableError."""
     return {each["name"]: each for each in Control(directory(root) / gpu).show()["tenants"]}
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program in the place of vgpu-executor, and the settings that name it, below a fake root.
+"""A program that stands in for vgpu-executor below a fake root, and the settings that name it.
 
-It says that it is ready and waits to be ended; at SIGUSR1 it has used 1234 bytes of 4096. What a file `executor` below
-the root holds makes it do something else.
+It says that it is ready and waits until it is ended. After SIGUSR1 it reports 1234 used bytes of 4096. The content of
+the file `executor` below the root makes it behave differently.
 """
 
 import sys
@@ -35,17 +35,17 @@ while True:
 
 
 def processes(root: Path) -> Processes:
-    """Executors of a host whose root is another directory."""
+    """Executors of a host with another root."""
     return Processes(directory(root), cgroup_mount=root / "sys/fs/cgroup")
 
 
 def directory(root: Path) -> Path:
-    """Where its executors are kept: the path of a socket has at most 107 characters, and pytest's may have more."""
+    """Directory of the host's executors. The path of a socket has at most 107 characters; pytest's may be longer."""
     return Path(tempfile.gettempdir()) / f"vgpumgr-{root.stat().st_ino}"
 
 
 def install(root: Path, *, engine: str = LENDING, more: str = "") -> None:
-    """Install the program, and have the first GPU lend."""
+    """Install the program, and make the first GPU's engine lend."""
     program = root / "lib/vgpu-executor"
     program.parent.mkdir(exist_ok=True)
     program.write_text(_PROGRAM.format(python=sys.executable, root=str(root)))
@@ -59,7 +59,7 @@ def install(root: Path, *, engine: str = LENDING, more: str = "") -> None:
 
 
 def behave(root: Path, how: str = "") -> None:
-    """From now on an executor that starts `hangs`, or fails for this reason; with nothing it works."""
+    """From now on an executor that starts `hangs` or fails for this reason; without a reason it works."""
     (root / "executor").write_text(how)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A thread that plays the kernel on a fake root, for the helper in this process or in another one.
 
-`FakeKernel` keeps sysfs' files below its root up to date and answers writes and netlink requests on a Unix socket, so
-that it outlives a helper that is killed, as a kernel does. `FakeSysfs` and `FakeControl` are its clients: they read
-the files, and everything that changes something is asked of the thread.
+`FakeKernel` updates the sysfs files below its root and answers writes and netlink requests on a Unix socket. Like a
+real kernel, it survives the death of a helper. `FakeSysfs` and `FakeControl` are its clients: they read the files
+themselves and ask the thread for every change.
 """
 
 import errno
@@ -33,7 +33,7 @@ _COUNTERS = (
 
 
 class FakeKernel:
-    """Two GPUs with two memory classes, mdevs, permits, tenants. `socket_path`: where its thread listens."""
+    """Two GPUs with two memory classes, mdevs, permits and tenants. `socket_path`: where its thread listens."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -45,7 +45,7 @@ class FakeKernel:
         self.types: dict[str, str] = {}
         self.permits: dict[str, float] = {}
         self.tenants: dict[tuple[str, str], Tenant] = {}
-        self.numbers = 0  # of lives and generations; none is used again
+        self.numbers = 0  # for lives and generations; no number is used twice
         self.log: list[tuple[str, ...]] = []
         self.fail: dict[str, list[int]] = {}
         self.held: set[str] = set()  # slices whose removal waits
@@ -53,7 +53,7 @@ class FakeKernel:
         self.loads = True  # whether udev, asked to load the module, finds it
         self.udev = True  # whether udev acts on an event
         self.renews = True  # whether the module knows how to renew a permit
-        self.create_late = False  # somebody else is a moment faster with the next create
+        self.create_late = False  # another process wins the race at the next create
         self._make_host()
         self.socket_path = root / "kernel.sock"
         self._socket = socket.socket(socket.AF_UNIX)
@@ -68,7 +68,7 @@ class FakeKernel:
             for uuid in self.slices:  # wakes removals that wait
                 self.slices[uuid] = replace(self.slices[uuid], open=False)
             self.changed.notify_all()
-        # Else its number may become the next kernel's, and our thread answer in its place.
+        # Otherwise the next kernel may get the same descriptor number, and our thread would answer in its place.
         self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._socket.close()
@@ -98,14 +98,14 @@ class FakeKernel:
     # ---- what a test does to the host
 
     def advance(self, seconds: float) -> None:
-        """Let permits age."""
+        """Increase the age of all permits."""
         with self.lock:
             self.now_s += seconds
             for uuid in list(self.permits):
                 self._show_permit(uuid)
 
     def open(self, uuid: str) -> None:
-        """A VMM opens a slice. OSError as open(2)."""
+        """A VMM opens a slice. Raises OSError like open(2)."""
         with self.lock:
             found = self.slices.get(uuid)
             if found is None:
@@ -119,19 +119,19 @@ class FakeKernel:
             self.slices[uuid] = replace(found, open=True)
 
     def close_slice(self, uuid: str) -> None:
-        """The VMM lets go, or was killed."""
+        """The VMM closes the slice or is killed."""
         with self.lock:
             self.slices[uuid] = replace(self.slices[uuid], open=False)
             self.changed.notify_all()
 
     def let_go(self, uuid: str) -> None:
-        """The removal of a slice that was `held` goes on."""
+        """Continue the removal of a slice that was `held`."""
         with self.lock:
             self.held.discard(uuid)
             self.changed.notify_all()
 
     def reboot(self) -> None:
-        """Everything but files on disk is gone."""
+        """Reboot: only files on disk remain."""
         with self.lock:
             for uuid in list(self.slices):
                 self._forget(uuid)
@@ -146,12 +146,12 @@ class FakeKernel:
         self._file(self.paths.listed_gpus, "\n".join(lines))
 
     def hand_to(self, gpu: str, driver: str | None) -> None:
-        """Unbind a GPU from what has it, and bind it to another driver unless that is None."""
+        """Unbind a GPU from its present driver, then bind it to `driver` unless that is None."""
         with self.lock:
             self._driver(gpu, driver)
 
     def unload(self) -> None:
-        """Remove the module; its GPUs have no driver then, and those that it adopted keep theirs."""
+        """Remove the module. Its GPUs then have no driver; GPUs that it adopted keep their vendor's driver."""
         with self.lock:
             for gpu in (GPU, OTHER_GPU):
                 link = self.paths.pci_device(gpu) / "driver"
@@ -175,7 +175,7 @@ class FakeKernel:
         (self.paths.mdev_bus / gpu).symlink_to(self.paths.pci_device(gpu))
 
     def _rules(self, gpu: str) -> None:
-        """What 60-vgpumgr.rules does when udev hears that a function has appeared."""
+        """Do what 60-vgpumgr.rules does when udev reports a new function."""
         if not self.udev:
             return
         listed, settings = (
@@ -196,7 +196,7 @@ class FakeKernel:
             return self._permit_s(uuid)
 
     def state(self) -> dict[str, Any]:
-        """What can be seen of slices and configured tenants, without counters."""
+        """Return the visible state of slices and configured tenants, without counters."""
         with self.lock:
             return {
                 "slices": {
@@ -225,7 +225,7 @@ class FakeKernel:
             try:
                 request = json.loads(stream.readline())
             except (OSError, ValueError):
-                return  # the asker was killed before it asked
+                return  # the client was killed before it sent a request
             try:
                 answer = {"value": getattr(self, f"do_{request['do']}")(*request["arguments"])}
             except OSError as error:
@@ -233,10 +233,10 @@ class FakeKernel:
             try:
                 connection.sendall(json.dumps(answer).encode() + b"\n")
             except OSError:
-                return  # the asker was killed
+                return  # the client was killed
 
     def _failing(self, name: str) -> None:
-        """`fail[name]`: errno of the next calls, 0 for one that succeeds."""
+        """`fail[name]`: the errno of each of the next calls; 0 makes a call succeed."""
         queue = self.fail.get(name, [])
         number = queue.pop(0) if queue else 0
         if number:
@@ -440,7 +440,7 @@ class FakeKernel:
 
 
 def ask(root: Path, do: str, *arguments: Any) -> Any:
-    """Have the kernel of a fake root do something. OSError as it says."""
+    """Have the kernel of a fake root do something. Raises OSError with the errno that the kernel returns."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(root / "kernel.sock"))
         with connection.makefile("rwb") as stream:
@@ -455,20 +455,20 @@ def ask(root: Path, do: str, *arguments: Any) -> Any:
 
 
 class FakeSysfs(Sysfs):
-    """Reads the fake root; asks its kernel to write."""
+    """Reads the fake root and asks its kernel for each write."""
 
     def _write(self, operation: str, path: Path, text: str, attribute: str) -> None:
         if not path.exists():
             raise refused(operation=operation, errno=errno.ENOENT, field=attribute)
         try:
-            # The path that the kernel knows a device by, whichever way it was named.
+            # Resolve any name of a device to the path that the kernel uses for it.
             ask(self.paths.root, "write", str(path.parent.resolve().relative_to(self.paths.root) / path.name), text)
         except OSError as error:
             raise self._refusal(operation, attribute, error) from error
 
 
 class FakeControl:
-    """`vgpumgr.control.netlink.Control` of a fake root."""
+    """`vgpumgr.control.netlink.Control` for a fake root."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

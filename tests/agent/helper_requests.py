@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to the root helper that are in order, for tests that ask it directly."""
+"""Valid requests to the root helper, for tests that send them directly."""
 
 import time
 from typing import Any

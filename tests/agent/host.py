@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent in this process, over a real helper, a played kernel and a played API: a host as a VM lives it."""
+"""The agent in this process, with a real helper, a played kernel and a played API: a host during a VM's life."""
 
 import threading
 from collections.abc import Callable
@@ -29,7 +29,7 @@ VM, OTHER_VM = UUID(int=100), UUID(int=101)
 
 
 class FakeClock(Clock):
-    """Both clocks, set by the test."""
+    """Both clocks; the test sets them."""
 
     def __init__(self) -> None:
         self.stamp = Stamp(wall_s=1e9, boot_id="one", boottime_s=100.0)
@@ -44,9 +44,9 @@ class FakeClock(Clock):
 
 
 class Host:
-    """An agent whose threads do not run: a test takes their steps. `restart`: the agent, with its state.
+    """An agent whose threads do not run: a test runs their steps. `restart` starts the agent with its present state.
 
-    `others`: GPUs that our module does not share; `settings`: the table `gpus`, from the next start on.
+    `others`: GPUs that our module does not share; `settings`: the table `gpus`, used from the next start on.
     """
 
     def __init__(self, directory: Path, kernel: FakeKernel, helper: HelperClient, api: FakeApi) -> None:
@@ -78,14 +78,14 @@ class Host:
         )
 
     def stop(self) -> None:
-        """The agent ends; its state stays."""
+        """End the agent; its state stays on disk."""
         if self.store is not None and self.meter is not None:
             self.meter.close()
             self.store.close()
         self.store = self.meter = None
 
     def learn(self) -> None:
-        """Hear the desired state, if there is news, and do it."""
+        """Fetch the desired state; if it is new, apply it."""
         self.agent.control_plane._doubtful_pause_s = 0
         self.agent.control_plane._step()
         self.reconcile()

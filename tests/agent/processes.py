@@ -31,7 +31,7 @@ def helper(root: Path) -> None:
 
 
 def agent(root: Path, api_url: str, ca_file: str | None = None) -> None:
-    # As much as there is: what it says must hold no secret.
+    # Log as much as possible, because the tests check that the log holds no secret.
     logging.basicConfig(level=logging.DEBUG)
     control_plane.PAUSE_MAX_S = reporter.PAUSE_MAX_S = 0.2
     control_plane.WAIT_S = 2

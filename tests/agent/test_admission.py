@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which VM may start with which slices, and how an unbound one is bound."""
+"""Which VM may start with which slices, and how an unbound slice becomes bound."""
 
 import errno
 from uuid import uuid4

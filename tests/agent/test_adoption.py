@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs that their vendor's driver keeps: adopted when they are not, and where that cannot be the agent says why."""
+"""GPUs that keep their vendor's driver: the agent adopts them, or reports why it cannot."""
 
 import errno
 import re
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The played udev acts before a write to `uevent` returns."""
+    """No wait is needed: the played udev acts before a write to `uevent` returns."""
     monkeypatch.setattr("vgpumgr_agent.helper.operations._BIND_WAIT_S", 0)
 
 
@@ -111,7 +111,7 @@ def test_settings_that_make_no_sense_are_refused_with_the_reason(
 
 
 def let_go(host: Host, kernel: FakeKernel) -> None:
-    """The driver lets go of what was adopted, and has it again; it is time to try."""
+    """The driver releases the adopted GPU and binds it again; then the time for the next attempt has come."""
     host.reconcile()
     kernel.hand_to(GPU, "nvidia")
     host.clock.go(100)
@@ -129,7 +129,8 @@ def test_a_gpu_is_adopted_and_closed_to_vms_without_a_permit(claimed: Host, kern
 
 @pytest.mark.parametrize("again", ["module", "driver", "boot"])
 def test_it_is_adopted_again(claimed: Host, kernel: FakeKernel, again: str) -> None:
-    """After the module was loaded again, after its driver let go of it and took it, and after a boot."""
+    """The GPU is adopted again after the module was reloaded, after its driver was unbound and bound, and after a
+    boot."""
     claimed.reconcile()
     if again == "module":
         kernel.unload()
@@ -178,7 +179,7 @@ def test_a_gpu_that_is_given_to_the_module_and_kept_is_left_alone(claimed: Host,
     assert told(claimed)[0].endswith("(gpu.twice)")
 
 
-# ---- the helper, which trusts the agent with nothing
+# ---- the helper, which does not trust the agent
 
 
 def refusal(helper: HelperClient, gpu: str) -> str:
@@ -206,7 +207,7 @@ def test_the_helper_believes_no_file_that_others_may_write(helper: HelperClient,
 
 
 def test_the_rule_of_udev_finds_the_table_of_the_gpu(kernel: FakeKernel) -> None:
-    """As it is in the file that the settings are written to."""
+    """The fixture uses the form that the settings have in the file."""
     rules = (ROOT / "agent/udev/60-vgpumgr.rules").read_text()
     (pattern,) = re.findall(r'PROGRAM=="/bin/grep -q (\S+) /etc/vgpumgr/agent.toml"', rules)
     text = kernel.paths.agent_settings.read_text()

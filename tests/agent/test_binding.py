@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs that the host lists: bound when they are not, and where that does not help the agent says why."""
+"""GPUs that the host lists: the agent binds them, or reports why that did not help."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ CODES = {
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The played udev binds before a write to `uevent` returns."""
+    """No wait is needed: the played udev binds before a write to `uevent` returns."""
     monkeypatch.setattr("vgpumgr_agent.helper.operations._BIND_WAIT_S", 0)
 
 
@@ -47,7 +47,7 @@ def driver(kernel: FakeKernel, gpu: str = GPU) -> str | None:
 
 
 def asked(kernel: FakeKernel) -> int:
-    """How often udev was asked to act."""
+    """How often udev was triggered."""
     return sum(entry[:2] == ("write", "uevent") for entry in kernel.log)
 
 
@@ -56,7 +56,7 @@ def attach(kernel: FakeKernel) -> str:
 
 
 def told(host: Host) -> list[str]:
-    """What the agent's last report says is wrong."""
+    """The problems in the agent's last report."""
     return list(host.api.reports[-1].refusals)
 
 
@@ -105,7 +105,7 @@ def test_a_list_that_cannot_be_read_is_named(kernel: FakeKernel) -> None:
     assert "Is a directory" in str(found)
 
 
-# ---- when something is tried
+# ---- when the agent tries something
 
 
 def test_only_what_binding_may_mend_is_bound_and_when_it_is_due() -> None:
@@ -161,7 +161,7 @@ def test_a_listed_gpu_that_lost_its_driver_is_bound_and_closed_again(claimed: Ho
 
 
 def test_a_module_that_is_not_loaded_is_loaded(claimed: Host, kernel: FakeKernel) -> None:
-    """Before the first look at the host, which needs it."""
+    """This happens before the first look at the host, which needs the GPUs."""
     kernel.list_gpus(GPU)
     kernel.unload()
     claimed.restart()
@@ -270,7 +270,7 @@ def test_metrics_name_what_cannot_be_used_also_without_the_module(
     assert "vgpumgr_agent_gpu_unusable{" not in shown.read_text()
 
 
-# ---- the helper, which trusts the agent with nothing
+# ---- the helper, which does not trust the agent
 
 
 def refusal(helper: HelperClient, **members: Any) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VMs that start with their host: before the network, the API's first answer, the module or its GPUs are there."""
+"""VMs that start with their host, before the network, the API's first answer, the module or its GPUs are available."""
 
 import shutil
 import time
@@ -20,7 +20,7 @@ WAIT_S = 5.0
 
 @pytest.fixture
 def booting(claimed: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
-    """Its agent has just started, and the API cannot be reached."""
+    """The host's agent has just started and cannot reach the API."""
     claimed.restart()
     claimed.api.away = True
     monkeypatch.setattr(admission, "_FIRST_ANSWER_S", WAIT_S)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brokers as units: what systemd is asked for, and what is said of one that does not run. systemd itself is played."""
+"""Brokers as systemd units: what the agent asks of systemd, and how it reports a broker that does not run. The test
+plays systemd."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +22,8 @@ CHECKED = ("/bin/true",)
 
 
 class Systemd:
-    """Starts and stops the program in the broker's place. `fails`: it has ended at once; `silent`: systemd is away."""
+    """Starts and stops the program in the broker's place. `fails`: the unit ends at once; `silent`: systemd does not
+    answer."""
 
     def __init__(self, root: Path) -> None:
         fakebroker.brokers(root)  # installs the program

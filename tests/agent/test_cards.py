@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A claim is of a card: the agent makes its slice where that card is, and nowhere else."""
+"""A claim belongs to a card: the agent makes its slice on that card, and nowhere else."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ HERE, THERE = DesiredCard(serial="0000000000000011"), DesiredCard(serial="000000
 
 
 def plug(kernel: FakeKernel, address: str, card: DesiredCard, device: str = "0x2330") -> None:
-    """Put a card into a place; the host is off."""
+    """Put a card into a slot while the host is off."""
     directory = kernel.paths.pci_device(address)
     (directory / "vendor").write_text("0x10de\n")
     (directory / "device").write_text(f"{device}\n")
@@ -28,7 +28,7 @@ def plug(kernel: FakeKernel, address: str, card: DesiredCard, device: str = "0x2
 
 @pytest.fixture
 def swappable(host: Host, kernel: FakeKernel, api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Host:
-    """A claim of each of two cards."""
+    """The host has a claim on each of two cards."""
     monkeypatch.setattr(admission, "_DECIDE_S", 1.0)
     plug(kernel, GPU, HERE)
     plug(kernel, OTHER_GPU, THERE)
@@ -63,7 +63,7 @@ def test_the_report_says_what_cards_say_of_themselves(swappable: Host) -> None:
 
 @pytest.mark.parametrize("looks", [True, False])
 def test_slices_and_shares_follow_cards_that_were_swapped(swappable: Host, looks: bool) -> None:
-    """Also where the VM starts before the agent has looked, and while the API cannot be asked."""
+    """The same holds when the VM starts before the agent has looked at the host, and while the API is unreachable."""
     swap(swappable)
     swappable.api.away = True
     swappable.restart()
@@ -75,7 +75,7 @@ def test_slices_and_shares_follow_cards_that_were_swapped(swappable: Host, looks
 
 
 def test_a_document_with_addresses_of_before_names_the_same_claims(swappable: Host) -> None:
-    """In one that is not trusted a claim on another GPU would count as one that is no longer named."""
+    """In an untrusted document, a claim on another GPU would count as a claim that is no longer named."""
     swap(swappable)
     swappable.reconcile()
     swappable.api.set(epoch_confirmed=False)
@@ -119,7 +119,7 @@ def rehome(host: Host, *, generation: int) -> None:
 
 
 def test_a_claim_that_was_moved_to_another_card_is_made_there(swappable: Host) -> None:
-    """Its card was taken out, which took the device with it, and left the record."""
+    """Removing the card also removed the device, but the slice's record is still there."""
     swappable.start(A)
     swappable.kernel.reboot()
     plug(swappable.kernel, GPU, DesiredCard(serial="0000000000000033"))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent and its certificate: got by enrolling or for its token, renewed in time, and never a reason to stop."""
+"""The agent's certificate: it is obtained by enrolling or for the token, renewed in time, and never a reason to
+stop."""
 
 import contextlib
 import json
@@ -14,7 +15,7 @@ from tests.agent.fakeapi import FakeApi
 from tests.agent.host import Host
 
 LIFE_S = 1000
-"""`renew_after_s` of what the played API gives; the agent shortens it by up to a fifth."""
+"""`renew_after_s` in the played API's answer; the agent shortens it by up to a fifth."""
 
 
 @pytest.fixture
@@ -26,7 +27,8 @@ def certified(host: Host, api: FakeApi) -> Host:
 
 @pytest.fixture
 def unseen(host: Host, api: FakeApi) -> Callable[[], None]:
-    """A host whose first certificate the API does not see, and that tries its token. Call it: the API sees again."""
+    """A host that uses its token because the API does not see its first certificate. Call it to make the API see
+    again."""
     api.gives_certificates = False
     host.learn()
     api.gives_certificates = True
@@ -43,7 +45,7 @@ def unseen(host: Host, api: FakeApi) -> Callable[[], None]:
 
 
 def blinded(api: FakeApi) -> Callable[[], None]:
-    """Let the API see no certificates, as behind a proxy that ends TLS; return what it checked with before."""
+    """Make the API see no certificates, like behind a proxy that ends TLS; return the check that was there before."""
     authorised = api._authorised
 
     def blind() -> None:
@@ -55,7 +57,7 @@ def blinded(api: FakeApi) -> Callable[[], None]:
 
 
 def reenrolled(host: Host, api: FakeApi) -> None:
-    """An operator had a new one-time token made, and put it on the host."""
+    """An operator had a new one-time token made and put it on the host."""
     api.one_time_tokens.add("second")
     host.token_file.write_text("second\n")
 
@@ -142,7 +144,7 @@ def test_a_host_with_a_token_asks_for_a_certificate_and_goes_on_without_one(host
     api.gives_certificates = False
     host.learn()
     assert (api.used, api.enrolments, len(api.requests)) == (api.token, 1, 1)
-    # What an older release left.
+    # An older release left this file.
     path = host.directory / "state/credentials.json"
     old = json.loads(path.read_text())
     del old["certificate"]
@@ -164,7 +166,7 @@ def test_a_host_with_a_token_asks_for_a_certificate_and_goes_on_without_one(host
 def test_a_first_certificate_that_the_api_does_not_see_is_left_for_the_token(
     host: Host, api: FakeApi, unseen: Callable[[], None]
 ) -> None:
-    """As behind a proxy that ends TLS: the token counts until a certificate was renewed, and then is forgotten."""
+    """A proxy that ends TLS hides the certificate: the token stays valid until a renewal, and is then deleted."""
     host.learn()
     assert (api.used, api.certificates, had(host)) == (api.token, 1, None)
     unseen()
@@ -180,7 +182,7 @@ def test_a_first_certificate_that_the_api_does_not_see_is_left_for_the_token(
 def test_what_a_host_enrols_for_while_it_tries_its_token_is_kept(
     host: Host, api: FakeApi, unseen: Callable[[], None]
 ) -> None:
-    """As when the host was fenced meanwhile."""
+    """The host was fenced in the meantime."""
 
     def fenced() -> None:
         raise ApiRefusedError("host.fenced", "declared dead")
@@ -200,7 +202,7 @@ def test_what_a_host_enrols_for_while_it_tries_its_token_is_kept(
 def test_no_certificate_is_renewed_while_the_token_is_tried(
     host: Host, api: FakeApi, unseen: Callable[[], None]
 ) -> None:
-    """As where the API is away before it has said whether the token counts, until the certificate is due."""
+    """The API went away before it said whether the token is valid, and stays away until the certificate is due."""
     api.away = True
     host.clock.go(LIFE_S)
     with pytest.raises(ApiAwayError):
@@ -214,7 +216,7 @@ def test_no_certificate_is_renewed_while_the_token_is_tried(
 def test_where_certificates_are_seen_no_more_a_new_one_time_token_brings_the_host_back(
     certified: Host, api: FakeApi
 ) -> None:
-    """As after the authority was taken out: where there still is one, the API would answer with a certificate again."""
+    """The authority was removed. An API that still had one would answer with a certificate again."""
     api.gives_certificates = False
     blinded(api)
     for _ in range(2):
@@ -232,7 +234,7 @@ def test_where_certificates_are_seen_no_more_a_new_one_time_token_brings_the_hos
 
 
 def test_a_certificate_outlives_an_api_that_does_not_see_it_where_the_token_is_void(host: Host, api: FakeApi) -> None:
-    """As where the answer to a renewal was lost, and one machine of the API has no authority."""
+    """The answer to a renewal was lost, and one replica of the API has no authority."""
     api.gives_certificates = False
     host.learn()
     api.gives_certificates = True

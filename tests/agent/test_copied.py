@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disk of a host, copied to a second machine: the copy is not that host, whatever it has of it."""
+"""The disk of a host, copied to a second machine: the copy is never taken for the host, whatever files it has."""
 
 import contextlib
 import threading
@@ -15,7 +15,7 @@ from tests.agent.test_metrics import samples, show
 
 
 def become(kernel: FakeKernel, firmware: str, installation: str = "1" * 32) -> None:
-    """The machine has these names from now on."""
+    """Give the machine these names from now on."""
     for path, name in zip(kernel.paths.machine, (installation, firmware), strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{name}\n")
@@ -31,7 +31,7 @@ def original(kernel: FakeKernel, host: Host) -> Host:
 
 
 def copy(host: Host, firmware: str = "second") -> None:
-    """The agent starts on another machine, with all that was on disk."""
+    """Start the agent on another machine with everything from the first machine's disk."""
     become(host.kernel, firmware)
     host.kernel.reboot()
     host.restart()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hook's answer in time, and nothing done after it."""
+"""The hook answers in time and does nothing after its deadline."""
 
 import errno
 import json

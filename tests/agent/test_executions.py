@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the agent starts an executor again, and which processes it follows."""
+"""When the agent restarts an executor, and which processes it follows."""
 
 import os
 import threading
@@ -61,7 +61,7 @@ def test_one_that_lived_long_is_started_at_once_and_what_is_gone_is_forgotten() 
     now_s = 400
     assert executions.due({A: ""}) == {A}
     now_s = 401
-    assert executions.due({A: ""}) == {A}  # the pauses began anew
+    assert executions.due({A: ""}) == {A}  # the pauses started again from the shortest
     there = lent(seen(A, open=True), seen(B, open=True), executors={B: RUNS})
     assert executions.standings(there) == {
         A: Standing(state="failed", restarts=1, reason="two", pause_s=2), B: Standing(state="running"),
@@ -79,7 +79,7 @@ def test_processes_are_followed_again_and_let_go() -> None:
     if not child:
         os._exit(0)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    for _ in range(2):  # whoever looked may have been faster than its parent
+    for _ in range(2):  # the observer may have been faster than the parent of the process
         ends.follow([child])
         assert told.wait(WITHIN_S)
         told.clear()

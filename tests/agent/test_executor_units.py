@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executors as units: what systemd is asked for, and how its answers are understood. systemd itself is played."""
+"""Executors as systemd units: what the agent asks of systemd, and how it reads the answers. The test plays systemd."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ ENDED = {"ActiveState": "failed", "MainPID": "0", "Result": "exit-code", "ExecMa
 
 
 class Systemd:
-    """Units by name. `fails`: how a unit ends that is started now; `silent`: it does not answer."""
+    """Units by name. `fails`: how a unit that is started from now on ends; `silent`: systemd does not answer."""
 
     def __init__(self) -> None:
         self.units: dict[str, dict[str, str]] = {}
@@ -48,7 +48,7 @@ class Systemd:
         return ""
 
     def verbs(self) -> list[str]:
-        """What it was asked for besides how units are; forgets that."""
+        """Return and clear the requests other than those for the state of units."""
         said = [" ".join(each[:-1]) for each in self.asked if each[0] != "show"]
         self.asked.clear()
         return said
@@ -164,7 +164,7 @@ def test_a_systemd_that_does_not_answer_has_no_executors(executors: Units, syste
     assert [each.reason for each in executors.all()] == ["systemctl show takes longer than 5 s"]
     with pytest.raises(ExecutorFailedError):
         executors.stop(UUID)
-    assert list(tmp_path.iterdir())  # it is tried again
+    assert list(tmp_path.iterdir())  # the agent tries again
 
 
 def test_systemctl_says_what_it_said_or_that_it_is_slow_or_missing(

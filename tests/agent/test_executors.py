@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executors of a host without systemd, as the helper starts and ends them: there before a VM opens its slice."""
+"""Executors of a host without systemd: the helper starts and ends them, and they run before a VM opens its slice."""
 
 import errno
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executors of a host without systemd, as its agent has them for VMs: watched, restarted, and gone with the slice."""
+"""Executors that the agent keeps for VMs on a host without systemd: watched, restarted, and ended with the slice."""
 
 import os
 import signal

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Agent and helper are killed at every fault point; started again, they make the host what it shall be.
+"""Kill agent and helper at every crash point; after a restart they bring the host to the desired state.
 
-The story: enrol, learn of two claims, one of them unbound; start its VMs, change a quota, lose an executor, stop one
-VM, delete the other's claim, start the first again. Whatever is killed is started again as systemd would; libvirt is
-told what it is told when a hook fails, and the user tries again.
+The story: enrol, and learn of two claims, one of them unbound. Start its VMs, change a quota, lose an executor, stop
+one VM, delete the other's claim, and start the first VM again. A killed process is started again like systemd would do
+it. libvirt is told that a hook failed, and the user tries again.
 """
 
 import json
@@ -34,7 +34,7 @@ ANSWER_S = 15
 
 
 class Service:
-    """A process that is started again when it dies, the first time with a fault point set."""
+    """A process that is restarted when it dies; its first run has a crash point set."""
 
     def __init__(self, name: str, *arguments: str, point: str = "") -> None:
         self.name = name
@@ -65,7 +65,7 @@ class Service:
 
 
 class Host:
-    """Both services of one host, and libvirt's side of the hook."""
+    """Both services of one host, and the hook in libvirt's place."""
 
     def __init__(self, kernel: FakeKernel, api: FakeApi, point: str) -> None:
         self.kernel = kernel
@@ -86,7 +86,7 @@ class Host:
         return self.agent.deaths + self.helper.deaths
 
     def hook(self, operation: str, uuid: UUID, vm: UUID) -> bool:
-        """Whether the agent agreed; False also if it died or is away, when the hook fails closed."""
+        """Return whether the agent agreed. False also if it died or is away, because the hook then fails closed."""
         request = {
             "v": 1, "op": operation, "domain": "test", "vm_uuid": str(vm), "devices": [str(uuid)],
             "metadata": [str(uuid)], "reason": "shutdown",
@@ -102,7 +102,7 @@ class Host:
             return False
 
     def start_vm(self, uuid: UUID, vm: UUID) -> None:
-        """As a user does: again until it starts. libvirt reports each failed start as released."""
+        """Start a VM like a user does: repeat until it starts. libvirt reports each failed start as released."""
 
         def tried() -> bool:
             if self.hook("prepare", uuid, vm):
@@ -156,7 +156,7 @@ def run_host(kernel: FakeKernel) -> Iterator[Callable[[str], Host]]:
 
 
 def executing(host: Host) -> list[str]:
-    """Slices that have a process."""
+    """Return the slices that have an executor process."""
     return [str(uuid) for uuid in (A, B) for _ in alive(host.kernel.root, uuid)]
 
 
@@ -166,7 +166,7 @@ def slices(host: Host) -> dict[str, Any]:
 
 
 def live(host: Host) -> None:
-    """The story. Each step waits for the world that is desired, whoever dies meanwhile."""
+    """Run the story. Each step waits for the desired state, whichever process dies in the meantime."""
     api, kernel = host.api, host.kernel
     api.set(
         groups=[group("blue", 300), group("green", 200)],
@@ -204,13 +204,13 @@ def live(host: Host) -> None:
     until(lambda: host.records() == set() and executing(host) == [])
     api.set(tombstones=[])
 
-    # A start that libvirt gives up leaves nothing, once its permit is over.
+    # A start that libvirt abandons leaves nothing once its permit has expired.
     until(lambda: host.hook("prepare", A, VM))
     assert set(slices(host)) == {str(A)}
     kernel.advance(121)
     until(lambda: slices(host) == {} and host.records() == set())
 
-    # Prepared and unplugged before it was opened: the permit goes at once.
+    # The slice was prepared and unplugged before it was opened, so its permit ends at once.
     until(lambda: host.hook("prepare", A, VM))
     until(lambda: host.hook("unplug", A, VM))
     until(lambda: slices(host) == {} and host.records() == set())
@@ -231,7 +231,7 @@ OF_HELPER = faults.HELPER_POINTS + faults.EXECUTOR_POINTS
 ENROLMENT_LOST = "enroll.answered"
 
 
-# What happens at those of certificates takes TLS: tests/api/http/test_mutual_tls.py.
+# The crash points of certificates need TLS: see tests/api/http/test_mutual_tls.py.
 HERE = [point for point in OF_HELPER + faults.AGENT_POINTS if point != ENROLMENT_LOST]
 
 
@@ -245,7 +245,7 @@ def test_killed_at(run_host: Callable[[str], Host], point: str) -> None:
 def test_killed_between_enrolment_and_its_record_the_host_takes_a_new_one_time_token(
     run_host: Callable[[str], Host],
 ) -> None:
-    """The API answers a one-time token once; what was lost with the agent is lost."""
+    """The API answers a one-time token only once; an answer that was lost with the agent cannot be repeated."""
     host = run_host(ENROLMENT_LOST)
     until(lambda: host.deaths == [-signal.SIGKILL])
     host.api.one_time_tokens.add("second")

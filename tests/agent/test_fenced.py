@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent of a host that was declared dead and is not: it says so once, harms no VM and starts none."""
+"""The agent of a live host that was declared dead: it logs that once, harms no running VM and starts no new one."""
 
 import errno
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ FENCED = "host host-1 was declared dead; stop the VMs that still run there, and 
 
 @pytest.fixture
 def fenced(claimed: Host, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    """A VM runs with A."""
+    """A VM runs with slice A."""
     claimed.start(A)
     claimed.kernel.open(str(A))
     claimed.learn()
@@ -39,7 +39,7 @@ def fenced(claimed: Host, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
 
 
 def follow(host: Host, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many steps of the thread that asks for desired state."""
+    """Run this many steps of the thread that asks for the desired state."""
     control_plane = host.agent.control_plane
     step, left = control_plane._step, [times]
 
@@ -56,7 +56,7 @@ def follow(host: Host, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deliver(host: Host, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many attempts of the thread that delivers reports."""
+    """Run this many attempts of the thread that delivers reports."""
     report, left = host.api.report, [times]
 
     def counted(*said: object) -> object:
@@ -201,7 +201,7 @@ def test_a_new_one_time_token_brings_it_back(fenced: Host, monkeypatch: pytest.M
 
 
 def test_what_is_claimed_again_after_a_fence_is_good_again(fenced: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where an older database was restored: the generation may be the one that is known."""
+    """The same happens after an older database is restored: the generation may be one that the agent knows."""
     follow(fenced, 1, monkeypatch)
     enrol_again(fenced, monkeypatch)
     follow(fenced, 1, monkeypatch)

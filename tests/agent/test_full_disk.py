@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host whose disk is full, or read-only: what the API wants goes on from memory, and everybody is told why."""
+"""A host whose disk is full or read-only: the agent applies the desired state from memory and reports the reason."""
 
 import contextlib
 import errno
@@ -26,7 +26,7 @@ def full(*_: object, **__: object) -> None:
 
 @contextlib.contextmanager
 def filled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """While it lasts neither agent nor helper can write."""
+    """While the block runs, neither agent nor helper can write."""
     with monkeypatch.context() as patch:
         patch.setattr(store, "write_durably", full)
         patch.setattr(records, "write_durably", full)
@@ -46,7 +46,7 @@ def weight(kernel: FakeKernel, tenant: str) -> int:
 
 
 def cut(host: Host) -> None:
-    """An operator cuts blue's quota."""
+    """An operator cuts the quota of blue."""
     host.api.set(groups=[group("blue", 100), group("green", 300)])
     host.learn()
 
@@ -81,7 +81,8 @@ def test_it_is_kept_and_confirmed_once_there_is_room(claimed: Host, disk: Disk, 
 
 
 def test_a_deletion_is_carried_out_but_confirmed_only_once_a_new_start_would_know_it(claimed: Host, disk: Disk) -> None:
-    """Otherwise its place could be given away, and its VM start here without the API after a new start."""
+    """Otherwise the API could grant its place to another claim, while a restarted agent without the API would still
+    start its VM."""
     claimed.start(A)
     with disk():
         claimed.api.delete(A, groups=[group("blue", 600), group("green", 300)])
@@ -97,7 +98,7 @@ def test_a_deletion_is_carried_out_but_confirmed_only_once_a_new_start_would_kno
 
 @pytest.mark.parametrize("new", [False, True])
 def test_a_vm_is_told_why_it_does_not_start(claimed: Host, disk: Disk, *, new: bool) -> None:
-    """Also one whose claim came while the disk was full, and which has nothing but its device to be known by."""
+    """The same holds for a VM whose claim came while the disk was full, so that only its device is known."""
     uuid = B
     if new:
         uuid = type(B)(int=77)

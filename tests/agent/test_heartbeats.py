@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API is told while nothing changes, and how it is told again after it could not be."""
+"""What the agent reports while nothing changes, and how it repeats a report that could not be delivered."""
 
 import random
 from collections.abc import Callable
@@ -20,7 +20,7 @@ RUN_NS = 1_000_000
 
 
 class Telling:
-    """A reporter of a claimed host, one step at a time. `said`: what the API heard of, by kind."""
+    """A reporter of a host with claims, one step at a time. `said`: what the API received, by kind."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -42,11 +42,11 @@ class Telling:
 
     @property
     def said(self) -> tuple[int, int]:
-        """How many reports and heartbeats."""
+        """The numbers of reports and of heartbeats."""
         return len(self.host.api.reports), len(self.host.api.beats)
 
     def once(self, after_s: float = 0.0, *, look: bool = True) -> tuple[int, int]:
-        """Look at the host after so long, deliver what there is, or try to, and return what was said by then."""
+        """Look at the host after this time, try to deliver what is due, and return the counts so far."""
         self.now_s += after_s
         if look:
             self.host.agent.reconcile()
@@ -89,7 +89,7 @@ def test_what_changes_is_reported_at_once(telling: Telling) -> None:
     assert telling.once() == (2, 0)
     telling.host.kernel.open(str(A))
     assert telling.once() == (3, 0)
-    telling.host.api.set()  # the same, of another generation: what is absent is so under that
+    telling.host.api.set()  # same content, new generation: an absent slice is absent under that generation
     telling.host.agent.control_plane._step()
     assert telling.once() == (4, 0)
     assert telling.once() == (4, 1)
@@ -103,7 +103,7 @@ def test_counters_that_move_are_told_now_and_then(telling: Telling) -> None:
     assert telling.once(0.7 * COUNTERS_S) == (1, 1)
     assert telling.once(0.6 * COUNTERS_S) == (2, 1)
     assert sum(group.run_ns for group in telling.host.api.last().groups) == RUN_NS
-    assert telling.once(2 * COUNTERS_S) == (2, 2)  # they stand still
+    assert telling.once(2 * COUNTERS_S) == (2, 2)  # the counters stand still
 
 
 def test_memory_that_programs_take_and_give_back_is_a_counter(claimed: Host) -> None:

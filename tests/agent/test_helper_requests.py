@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The root helper: which requests it refuses, and what it does when it is short of something."""
+"""The root helper: which requests it refuses, and how it behaves when a resource runs out."""
 
 import contextlib
 import errno
@@ -140,7 +140,7 @@ def test_who_says_nothing_keeps_nobody_else_waiting(tmp_path: Path, operations: 
     HelperClient(path).call("observe")
     for connection in silent:
         connection.setblocking(False)
-        with pytest.raises(BlockingIOError):  # it is still being waited for
+        with pytest.raises(BlockingIOError):  # the helper still waits for its request
             connection.recv(1)
         connection.close()
     server.close()
@@ -159,7 +159,7 @@ def test_only_the_agents_user_and_root_may_speak(tmp_path: Path, operations: Ope
 def test_a_request_without_a_thread_is_turned_away_and_the_next_one_answered(
     helper: HelperClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(40):  # more often than there are places
+    for _ in range(40):  # more often than the helper has places for requests
         with without_thread(monkeypatch, "request"):
             assert refusal(helper, "observe") == "helper.busy"
     helper.call("observe")
@@ -224,7 +224,7 @@ def test_a_client_without_a_helper_says_what_to_look_at(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def without_thread(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
-    """A process that has no thread of this name to give."""
+    """A process that cannot start a thread with this name."""
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
@@ -240,7 +240,7 @@ def without_thread(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[None]
 def exchange(path: Path, data: bytes) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(path))
-        with contextlib.suppress(ConnectionError):  # it need not have listened to the end
+        with contextlib.suppress(ConnectionError):  # the helper may close before it has read everything
             connection.sendall(data)
         with connection.makefile("rb") as stream:
             answer: dict[str, Any] = json.loads(stream.readline())

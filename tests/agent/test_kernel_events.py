@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent hears from the kernel: which events have it look at once, which are only logged, and no others."""
+"""Kernel events in the agent: which of them cause a look at once, which are only logged, and which are ignored."""
 
 import logging
 import threading
@@ -17,7 +17,7 @@ SNAPSHOT = Snapshot(sequence=1, gpus=(), tenants=(), slices=())
 
 
 class Told:
-    """A subscription that tells a script, then stops the watcher."""
+    """A subscription that delivers a script of events, then stops the watcher."""
 
     def __init__(self, *script: Event | Snapshot | Exception | None) -> None:
         self.script = list(script)
@@ -54,7 +54,7 @@ def event(kind: EventKind, **details: object) -> Event:
 
 @pytest.mark.parametrize("kind", list(EventKind))
 def test_only_what_an_operator_did_or_what_was_lost_has_the_agent_look(kind: EventKind) -> None:
-    """A guest can cause all the others, as often as it likes."""
+    """A guest can cause all other events as often as it wants."""
     looks = {EventKind.CREATED, EventKind.REMOVED, EventKind.REVOKED, EventKind.LOST}
     assert Told(event(kind)).watched().changed == (kind in looks)
 

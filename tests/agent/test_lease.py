@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For how long claims are good without the API, whatever the clocks do."""
+"""For how long claims stay valid without the API, whatever the clocks do."""
 
 import contextlib
 from uuid import UUID, uuid4
@@ -40,7 +40,7 @@ def test_a_claim_that_is_no_longer_named_lives_for_one_lease(claimed: Host) -> N
 
 
 def running_unnamed(host: Host) -> None:
-    """A VM runs with a claim that the API does not name any more."""
+    """A VM runs with a claim that the API no longer names."""
     host.start(A)
     host.kernel.open(str(A))
     host.api.set(slices=[claim(B, vm=VM)], lease_s=3600)
@@ -84,7 +84,7 @@ def test_no_claim_is_forgotten_while_the_desired_state_is_not_trusted(claimed: H
 
 
 def restored(host: Host, epoch: UUID) -> None:
-    """The API has another database, which lacks A, and an operator has confirmed it."""
+    """The API has another database, which lacks claim A, and an operator has confirmed it."""
     slices = [each for each in host.api.document.slices if each.id != A]
     host.api.set(slices=slices, epoch=epoch, epoch_confirmed=False)
     host.learn()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent counts of each group is what the kernel charged, whatever ends and starts meanwhile."""
+"""The agent counts for each group what the kernel charged, whichever processes end and start in the meantime."""
 
 import sqlite3
 from collections import defaultdict
@@ -44,7 +44,7 @@ def moment(at_s: int, wall_s: int = 0) -> Moment:
 
 
 def between(first: Observed, second: Observed, *, elapsed_s: int = 10, wall_s: int = 0) -> dict[int, Used]:
-    """What blue used from 1000 s on, by hour."""
+    """Return what blue used from 1000 s on, by hour."""
     last, now = sampled(first, moment(1000)), sampled(second, moment(1000 + elapsed_s, wall_s))
     return {hour: used for hour, key, used in grown(last, now, second) if key == BLUE}
 
@@ -61,10 +61,10 @@ def test_growth_is_what_is_more_than_before() -> None:
     "second",
     [
         host_at(90, age_s=9),  # the module was loaded again
-        host_at(90, age_s=1005),  # the same, and the new engine is older than the old one was when it was seen
+        host_at(90, age_s=1005),  # reloaded; the new engine is older than the old one was at the last look
         host_at(40, age_s=1010),
         host_at(90, age_s=1010, generation=0),
-        host_at(90, age_s=1010, generation=2, id=2),  # it was deleted and made anew, and has run more since
+        host_at(90, age_s=1010, generation=2, id=2),  # the group was deleted and made again; it ran for longer since
         replace(host_at(90, age_s=1010), boot_id=uuid4()),
     ],
 )
@@ -94,7 +94,7 @@ def test_what_is_assured_is_by_weight_and_at_most_the_cap() -> None:
 
 
 def test_time_is_told_by_the_clock_that_nobody_sets() -> None:
-    """Growth of ten seconds that end nine seconds after an hour began, though the wall clock says a year went by."""
+    """The count grew for ten seconds that end nine seconds after an hour began; the wall clock jumped by a year."""
     later = 8760 * 3600 + 9
     found = between(host_at(0), host_at(100, age_s=1010), wall_s=later)
     assert [(hour, used.run_ns) for hour, used in found.items()] == [(8759, 10), (8760, 90)]
@@ -129,7 +129,7 @@ def run(host: Host, run_ns: int, key: tuple[str, str] = BLUE) -> None:
 
 
 def counted(host: Host) -> dict[str, int]:
-    """What each tenant that ran was counted to have run, as it is told the API."""
+    """Return the counted run time of each tenant that ran, as the API will receive it."""
     assert host.meter is not None
     sums: dict[str, int] = defaultdict(int)
     for reading in host.meter.pending().readings:
@@ -153,7 +153,7 @@ def test_a_boot_ends_counters_and_nothing_is_lost_that_was_seen(claimed: Host) -
     claimed.kernel.reboot()
     claimed.restart()
     claimed.reconcile()
-    run(claimed, 25)  # more than before: it is not taken for growth of 15
+    run(claimed, 25)  # more than before: this is not counted as growth of 15
     claimed.reconcile()
     assert counted(claimed) == {"blue": 35}
 
@@ -175,7 +175,7 @@ def test_a_group_is_counted_before_it_is_forgotten(claimed: Host) -> None:
 
 
 def test_what_runs_until_the_very_end_of_a_group_is_counted(claimed: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the look that found a group unused and its end it was charged once more."""
+    """The group is charged once more between the look that found it unused and its removal."""
     watch, charged = claimed.agent._meter.watch, []
 
     def late(observe: object) -> Observed:
@@ -246,7 +246,7 @@ def test_a_full_disk_delays_counting(claimed: Host, monkeypatch: pytest.MonkeyPa
     assert counted(claimed) == {"blue": 15}
 
 
-# ---- telling the API
+# ---- reporting to the API
 
 
 def test_what_the_api_has_is_told_no_more_and_what_it_lost_is_told_again(claimed: Host) -> None:
@@ -304,9 +304,9 @@ def test_what_the_api_has_goes_after_ten_days_and_what_it_lacks_stays(meter: Met
 
 
 def test_what_a_dead_clock_counted_is_gone_when_the_api_hears_of_the_right_hour(meter: Meter) -> None:
-    """It forgets that then, and what went on from there would be booked again."""
+    """The agent forgets those hours at that moment; readings that continued from them would be booked twice."""
     meter._add([(10, BLUE, Used(run_ns=1)), (11, BLUE, Used(run_ns=1))])
-    meter._database.execute("UPDATE meter SET acknowledged = 1")  # as of a time at which 1970 was no old hour
+    meter._database.execute("UPDATE meter SET acknowledged = 1")  # as if acknowledged before 1970 was an old hour
     meter._add([(1000, BLUE, Used(run_ns=1))])
     assert [row[0] for row in meter._database.execute("SELECT hour FROM hours ORDER BY hour")] == [11, 1000]
     meter._add([(10, BLUE, Used(run_ns=7))])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the node exporter finds of the agent: whole, escaped, documented, and never in the agent's way."""
+"""The agent's file for the node exporter: complete, escaped, documented, and never an obstacle for the agent."""
 
 import math
 import re
@@ -32,7 +32,7 @@ def shown(host: Host, tmp_path: Path) -> Path:
 
 
 def show(host: Host, path: Path) -> None:
-    """Have the present agent write its metrics there."""
+    """Have the present agent write its metrics to that file."""
     host.agent._config = host.agent._config.model_copy(update={"metrics_file": path})
 
 
@@ -43,12 +43,12 @@ def samples(path: Path) -> dict[str, float]:
 
 
 def of(uuid: UUID, path: Path) -> dict[str, float]:
-    """What is said of a slice, by the metric's name alone."""
+    """Return the samples of a slice, by the metric's name alone."""
     return {name.partition("{")[0]: value for name, value in samples(path).items() if f'slice="{uuid}"' in name}
 
 
 def work(host: Host, uuid: UUID, **changes: Any) -> None:
-    """The kernel counts for a slice."""
+    """The kernel adds to the counters of a slice."""
     with host.kernel.lock:
         host.kernel.slices[str(uuid)] = replace(host.kernel.slices[str(uuid)], **changes)
 
@@ -135,7 +135,7 @@ def test_orphans_are_counted_and_names_escaped(claimed: Host, tmp_path: Path) ->
 
 
 def test_how_long_the_api_has_not_answered_outlives_agent_and_boot(claimed: Host, shown: Path) -> None:
-    """As leases do, which count from then."""
+    """Claim leases also count from that moment."""
     name = "vgpumgr_agent_api_answer_age_seconds"
     claimed.reconcile()
     assert samples(shown)[name] == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A claim that went to another host, or is on its way from one: the hook refuses its VM, and says why."""
+"""A claim that moved to another host, or is on its way from one: the hook refuses its VM and says why."""
 
 from uuid import UUID
 
@@ -11,7 +11,7 @@ NEW = UUID(int=9)
 
 
 def announce(host: Host, *, dead: bool = True) -> None:
-    """A was moved away; NEW is on its way here."""
+    """Claim A moved away, and claim NEW is on its way to this host."""
     host.api.set(
         groups=[group("blue", 600), group("green", 300)],
         slices=[claim(B, vm=VM), claim(C, vm=OTHER_VM, tenant="green")],
@@ -22,7 +22,7 @@ def announce(host: Host, *, dead: bool = True) -> None:
 
 
 def name(host: Host, one: DesiredSlice) -> None:
-    """The move is over, one way or the other."""
+    """The move ends, successfully or not."""
     others = [each for each in host.api.document.slices if each.id in (B, C)]
     host.api.set(slices=[one, *others], tombstones=[], moved=[], arriving=[])
 
@@ -48,7 +48,7 @@ def test_the_old_host_never_starts_the_vm_again(claimed: Host) -> None:
 
 
 def test_a_host_that_comes_back_is_told_before_it_starts_a_vm(claimed: Host) -> None:
-    """It was dead when its slice was moved, and knows no better than that the claim is its own."""
+    """The host was dead when its slice was moved, so it still believes that the claim is its own."""
     claimed.stop()
     announce(claimed)
     claimed.kernel.reboot()

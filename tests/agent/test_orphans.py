@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices and groups that nobody asks for: named at once, removed when it is certain, and never under a VM."""
+"""Devices and groups without a claim: reported at once, removed when that is certain, and never while a VM uses
+them."""
 
 import shutil
 from uuid import UUID, uuid4
@@ -21,28 +22,28 @@ def groups(host: Host) -> set[tuple[str, str]]:
 
 
 def lose_state(host: Host) -> None:
-    """The agent's directory is lost; its token of once with it."""
+    """The agent's directory is lost, and its one-time token with it."""
     shutil.rmtree(host.directory / "state")
     host.api.one_time_tokens.add("one-time")
     host.restart()
 
 
 def wait(host: Host, seconds: float = GRACE_S) -> None:
-    """Time goes by, and the API goes on saying that nothing changed."""
+    """Time passes, and the API keeps saying that nothing changed."""
     host.clock.go(seconds)
     host.learn()
 
 
 @pytest.fixture
 def forgetful(claimed: Host) -> Host:
-    """Nobody remembers the tenant green: its claim was deleted, then the agent's state was lost."""
+    """No record of the tenant green is left: its claim was deleted, then the agent's state was lost."""
     lose_state(claimed)
     claimed.api.set(groups=[group("blue", 600)], slices=[claim(A, vm=VM)])
     return claimed
 
 
 def stray(host: Host) -> UUID:
-    """A device that is ours and that nobody claims."""
+    """Add a device of ours that no claim covers."""
     uuid = uuid4()
     host.kernel.do_write(f"sys/bus/pci/devices/{GPU}/mdev_supported_types/vgpumgr-mem16m/create", str(uuid))
     host.helper.call("adopt", uuid=str(uuid))
@@ -151,7 +152,7 @@ def test_a_device_of_ours_that_nobody_claims_or_deleted_is_named(claimed: Host) 
     stray = uuid4()
     claimed.kernel.do_write(f"sys/bus/pci/devices/{GPU}/mdev_supported_types/vgpumgr-mem16m/create", str(stray))
     claimed.reconcile()
-    assert claimed.api.last().refusals == []  # somebody else's
+    assert claimed.api.last().refusals == []  # not ours
     claimed.helper.call("adopt", uuid=str(stray))
     claimed.reconcile()
     (named,) = claimed.api.last().refusals
@@ -191,7 +192,7 @@ def test_while_the_api_is_away_nothing_is_an_orphan(claimed: Host) -> None:
     claimed.reconcile()
     claimed.clock.go(GRACE_S)
     claimed.reconcile()
-    claimed.learn()  # the grace begins only now
+    claimed.learn()  # the grace period starts only now
     assert uuid in claimed.slices()
     assert (GPU, "red") in groups(claimed)
     wait(claimed)

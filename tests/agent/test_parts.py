@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's small parts: settings, applied shares, NVIDIA inventory, word to systemd, durable files."""
+"""The agent's small parts: settings, applied shares, NVIDIA inventory, systemd notification, durable files."""
 
 import configparser
 import socket
@@ -147,7 +147,7 @@ def test_groups_of_other_gpus_do_not_count() -> None:
 
 
 class FakeNvml:
-    """pynvml with one GPU. `fails`: the call that raises."""
+    """A pynvml with one GPU. `fails`: the call that raises."""
 
     class NVMLError(Exception):
         pass
@@ -201,7 +201,7 @@ def test_notify_says_what_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv("NOTIFY_SOCKET", address.replace("\0", "@"))
         notify(ready=True, watchdog=True, status="two\nlines")
         assert service_manager.recv(100) == b"READY=1\nWATCHDOG=1\nSTATUS=two lines"
-    notify(ready=True)  # nobody listens any more
+    notify(ready=True)  # no process listens any more
 
 
 def test_notify_outside_a_unit_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_notify_outside_a_unit_does_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     notify(ready=True)
 
 
-# The agent has executors started again itself, at its own pace.
+# The agent restarts executors itself, at its own pace.
 @pytest.mark.parametrize("path", sorted(ROOT.glob("a[gp]*/systemd/*[!@].service")), ids=lambda path: path.name)
 def test_services_are_started_again_however_often_they_fail(path: Path) -> None:
     unit = configparser.RawConfigParser(strict=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A permit lasts as long as the VM's start does, however long that takes, and no longer. That it ended is told."""
+"""A permit lasts exactly as long as the VM's start takes. The agent reports that it expired."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ MINUTES = 30
 
 
 def starts(kernel: FakeKernel, vm: UUID = VM, *, pid: int = QEMU, before_s: float = 0.0) -> None:
-    """A QEMU process of a VM appears, or did `before_s` ago."""
+    """A QEMU process of a VM appears now, or appeared `before_s` ago."""
     started_s = time.clock_gettime(time.CLOCK_BOOTTIME) - before_s
     process = kernel.root / f"proc/{pid}"
     process.mkdir(parents=True)
@@ -33,7 +33,7 @@ def ends(kernel: FakeKernel, pid: int = QEMU) -> None:
 
 
 def wait(host: Host, minutes: float = MINUTES) -> None:
-    """The agent looks every 30 s."""
+    """The agent looks at the host every 30 s."""
     for _ in range(int(minutes * 2)):
         host.kernel.advance(30)
         host.clock.go(30)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims for processes on a host: agent, helper and configuration are real, and a program plays the broker."""
+"""Claims for processes on a host: agent, helper and configuration are real; a program plays the broker."""
 
 import os
 import signal
@@ -29,14 +29,14 @@ TERMS = {"tenant": "blue", "weight": 300, "cap_us": 0, "cap_period_us": 0, "time
 
 
 def processes(uuid: UUID, **changes: Any) -> DesiredSlice:
-    """A claim for processes, as the API has it."""
+    """A claim for processes, in the API's form."""
     said = {"gpu": GPU, "mdev_type": "process", "workload": Workload.PROCESS, "timeslice_us": 2000}
     return claim(uuid, vm=None, **{**said, "mem_bytes": MEMORY, **changes})
 
 
 @pytest.fixture
 def host(host: Host) -> Host:
-    """A host with a GPU that is set aside, beside those of the module."""
+    """A host with a GPU that is set aside for processes, beside the GPUs of the module."""
     fakebroker.install(host.kernel.root)
     host.settings = {GPU: {"workload": "process", "executor": {"nvidia": 3}}}
     host.others = [
@@ -60,7 +60,7 @@ def host(host: Host) -> Host:
 
 @pytest.fixture
 def serving(host: Host) -> Host:
-    """Two claims for processes have their places."""
+    """A host on which two claims for processes have their places."""
     learn(host, processes(A), processes(B, share=100))
     assert set(tenants(host)) == {str(A), str(B)}
     return host
@@ -69,7 +69,7 @@ def serving(host: Host) -> Host:
 def learn(host: Host, *claims: DesiredSlice, **more: Any) -> None:
     host.api.set(slices=list(claims), **more)
     host.learn()
-    host.reconcile()  # the first document is proven by a look at the GPUs
+    host.reconcile()  # a look at the GPUs confirms the first document
 
 
 def tenants(host: Host) -> dict[str, dict[str, Any]]:
@@ -104,7 +104,7 @@ def test_a_gpu_that_is_set_aside_is_reported_so(host: Host) -> None:
 
 
 def test_the_first_claims_that_a_host_hears_of_wait_for_no_interval(host: Host) -> None:
-    """A look has to show first that nobody else has their places."""
+    """The agent must first see that no other claim has their places."""
     host.api.set(slices=[processes(A)])
     host.agent.control_plane._step()
     host.agent._woken.clear()
@@ -144,7 +144,7 @@ def test_a_strict_claim_is_capped_at_exactly_its_share(host: Host) -> None:
     learn(host, processes(A, share=333, cap_us=7808, cap_period_us=23_450, timeslice_us=2345))
     found = tenants(host)[str(A)]
     assert (found["cap_ns"] * 1000 // found["cap_period_ns"], found["cap_period_ns"]) == (333, 23_450_000)
-    assert said(host).applied_permille == 332  # as the API rounded it
+    assert said(host).applied_permille == 332  # the value that the API rounded
 
 
 def test_what_programs_use_is_reported(serving: Host) -> None:
@@ -207,7 +207,7 @@ def test_a_host_needs_no_module_if_its_gpus_are_for_processes(host: Host) -> Non
     assert said(host).present
 
 
-# ---- what dies comes again
+# ---- a process that died is started again
 
 
 def test_a_broker_that_was_killed_is_started_again_with_all_claims(serving: Host) -> None:
@@ -277,7 +277,7 @@ def test_a_change_that_the_broker_refuses_leaves_the_others_as_they_were(serving
 
 
 def test_a_claim_that_is_refused_keeps_no_other_out(host: Host) -> None:
-    """Also where all of them come at once, as after a boot."""
+    """The same holds when all claims arrive at once, like after a boot."""
     learn(host, processes(A), processes(B, timeslice_us=10))
     assert set(tenants(host)) == {str(A)}
     assert "timeslice_us" in said(host, B).error
@@ -293,7 +293,7 @@ def test_a_deletion_is_confirmed_though_the_broker_does_not_start(serving: Host)
     assert "fell off" in said(serving, B).error
 
 
-# ---- when no program may begin
+# ---- when no new program may start
 
 
 def test_in_maintenance_places_without_programs_go_and_come_back_after_it(serving: Host) -> None:
@@ -375,7 +375,7 @@ def test_the_helper_refuses_what_cannot_be_meant(helper: HelperClient, member: s
 
 
 def test_brokers_are_run_and_changed_by_the_command_that_people_use(kernel: FakeKernel) -> None:
-    """All else here does what `vgpumgr broker` does in this process."""
+    """All other tests here do the work of `vgpumgr broker` in this process."""
     fakebroker.install(kernel.root)
     found = fakebroker.brokers(kernel.root, command=True)
     assert found.admit(gpu=GPU, claims=[{"uuid": str(A), **TERMS}]) == {"changed": True}
@@ -428,7 +428,7 @@ def test_the_meter_counts_what_processes_obtained_once(host: Host) -> None:
     host.api.delete(A, groups=[])
     host.learn()
     kill_broker(host)
-    behave(host.kernel.root)  # the next one counts from nothing
+    behave(host.kernel.root)  # the next broker counts from zero
     host.reconcile()
     behave(host.kernel.root, programs={str(B): 1})
     host.reconcile()

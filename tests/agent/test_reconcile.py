@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""plan(): what is done for each difference, and what never is."""
+"""plan(): which action each difference causes, and which actions never occur."""
 
 from dataclasses import replace
 from typing import Any
@@ -237,7 +237,7 @@ def observations(draw: Any) -> Observed:
 
 
 def carried_out(found: Observed, actions: list[Action]) -> Observed:
-    """What a kernel without trouble makes of it."""
+    """Return the state that a kernel without errors reaches by this plan."""
     groups, slices, stale = dict(found.groups), dict(found.slices), set(found.stale_records)
     gpus = dict(found.gpus)
     for action in actions:

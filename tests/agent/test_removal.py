@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What removes devices and groups, and what must not."""
+"""What removes devices and groups, and what must not remove them."""
 
 from uuid import uuid4
 
@@ -92,7 +92,7 @@ def test_absence_removes_nothing(claimed: Host, change: dict[str, object], idle:
         claimed.kernel.close_slice(str(A))
         claimed.restart()
         claimed.reconcile()
-        if change.get("epoch") and change.get("epoch_confirmed", True):  # another database, and an operator's word
+        if change.get("epoch") and change.get("epoch_confirmed", True):  # another database, confirmed by an operator
             assert claimed.refused(A) == "claim.missing"
         else:
             claimed.start(A)
@@ -163,7 +163,7 @@ def test_a_deleted_claim_that_a_restored_database_has_again_waits_for_what_has_i
 
 
 def test_what_has_the_place_of_a_claim_that_was_lost_waits_for_its_end(claimed: Host) -> None:
-    """As after a failover that lost commits, and a claim that was made then."""
+    """A failover lost commits, and another claim was then made in that place."""
     claimed.start(A)
     claimed.kernel.open(str(A))
     new = uuid4()

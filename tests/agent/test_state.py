@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's state directory, and the enrolment that fills it."""
+"""The agent's state directory, and the enrolment that creates it."""
 
 import contextlib
 import errno
@@ -76,7 +76,7 @@ def test_made_anew_as_another_host_it_says_whose_claims_it_has_and_obeys_an_oper
     api.token, api.host_id = "revoked", uuid4()
     api.one_time_tokens.add("second")
     claimed.token_file.write_text("second\n")
-    epoch = api.document.epoch  # its (epoch, generation) may be one that the agent has seen
+    epoch = api.document.epoch  # its (epoch, generation) may be a pair that the agent has seen
     api.set(host_id=api.host_id, epoch_confirmed=False, slices=[], groups=[], generation=api.document.generation)
     with contextlib.suppress(ApiRefusedError):
         claimed.learn()

@@ -63,7 +63,7 @@ def test_the_watchdog_hears_of_each_action_done_or_refused(claimed: Host, monkey
     claimed.api.set(groups=[group("blue", 150), group("green", 150)])
     claimed.agent.control_plane._step()
     claimed.reconcile()
-    assert said == [True] * 3  # the refused one is tried again
+    assert said == [True] * 3  # the refused slice is tried again
 
 
 def test_each_doubt_about_the_desired_state_is_named_once(claimed: Host, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A VM's life on one host: made when it starts, removed when it stops, changed while it runs."""
+"""The life of a VM's slice on one host: made at the start, removed at the stop, changed while the VM runs."""
 
 import time
 
@@ -114,7 +114,7 @@ def test_a_device_that_a_stopped_vm_lets_go_of_late_is_waited_for(claimed: Host)
     claimed.kernel.open(str(A))
     begun = time.monotonic()
     assert claimed.refused(A) == "slice.open"
-    assert time.monotonic() - begun < PREPARE_LIMIT_S / 2  # of a VM that runs nothing is waited for
+    assert time.monotonic() - begun < PREPARE_LIMIT_S / 2  # while the VM runs, the agent does not wait
     claimed.release(A)
     later(0.5, lambda: claimed.kernel.close_slice(str(A)))
     claimed.start(A)

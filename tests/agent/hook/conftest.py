@@ -14,7 +14,7 @@ from tests.agent.hook.rig import FakeService, Host
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    """No agent runs on it."""
+    """No agent runs on this host."""
     # pytest's own directories are too long for the path of a socket
     with tempfile.TemporaryDirectory(prefix="hook-") as directory:
         host = Host(Path(directory))

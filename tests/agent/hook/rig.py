@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host for the hook: both halves installed below a directory, and an agent that can be told what to say."""
+"""A host for the hook: both halves are installed below a directory, and the test sets what the agent answers."""
 
 import importlib.util
 import subprocess
@@ -34,7 +34,7 @@ os._exit(module.main(sys.argv[1:], root={root!r}))
 
 
 def load_client() -> ModuleType:
-    """The hook's second half, for one who calls its functions."""
+    """The second half of the hook as a module, for tests that call its functions."""
     spec = importlib.util.spec_from_file_location("hook_client", HOOK / "hook_client.py")
     assert spec is not None
     assert spec.loader is not None
@@ -51,7 +51,7 @@ def hostdev(uuid: str = SLICE) -> str:
 
 
 def function(address: str = "0000:3b:00.4", *, kind: str = "hostdev") -> str:
-    """A device that gives a VM a PCI function of the host, as libvirt writes it."""
+    """A device element that gives a VM a PCI function of the host, in libvirt's form."""
     domain, bus, rest = address.split(":")
     slot, number = rest.split(".")
     source = f"<address domain='0x{domain}' bus='0x{bus}' slot='0x{slot}' function='0x{number}'/>"
@@ -68,7 +68,7 @@ def metadata(*ids: str) -> str:
 
 
 def domain(devices: str = "", meta: str = "", uuid: str = VM) -> str:
-    """A domain as libvirt writes it, as far as the hook cares."""
+    """A domain in libvirt's form, with the parts that the hook reads."""
     return (
         f"<domain type='kvm' id='1'>\n  <name>guest</name>\n  <uuid>{uuid}</uuid>\n  <metadata>{meta}</metadata>\n"
         f"  <devices>\n    <emulator>/usr/bin/qemu-system-x86_64</emulator>\n{devices}\n  </devices>\n</domain>\n"
@@ -77,7 +77,7 @@ def domain(devices: str = "", meta: str = "", uuid: str = VM) -> str:
 
 @dataclass
 class FakeService:
-    """Notes what it is asked. `refusal`: raised by prepare and hotplug; `hold`: they wait for it."""
+    """Records its requests. `refusal`: raised by prepare and hotplug; `hold`: an event that both wait for."""
 
     calls: list[dict[str, object]] = field(default_factory=list)
     refusal: Exception | None = None
@@ -111,7 +111,7 @@ class FakeService:
 
 @dataclass
 class Host:
-    """The hook as it is installed, on a fake root."""
+    """The hook, installed on a fake root."""
 
     root: Path
 
@@ -124,7 +124,7 @@ class Host:
         return self.root / "hook"
 
     def install(self, *, python: str = sys.executable, **settings: float) -> None:
-        """`settings` replace constants of the client."""
+        """Install the hook. `settings` replace constants of the client."""
         for place in (self.socket.parent, self.root / "var/lib/vgpumgr/slices", self.root / "sys/bus/mdev/devices"):
             place.mkdir(parents=True, exist_ok=True)
         client = self.root / "client.py"
@@ -140,11 +140,11 @@ class Host:
         self.front.chmod(0o755)
 
     def record(self, uuid: str = SLICE) -> None:
-        """The helper has made this device once."""
+        """Write the record that the helper leaves after it created this device."""
         (self.root / f"var/lib/vgpumgr/slices/{uuid}.json").write_text("{}")
 
     def mdev(self, uuid: str, *, driver: str) -> None:
-        """A mediated device that exists, below a function of this driver."""
+        """Create a mediated device below a function that has this driver."""
         function = self.root / "sys/devices/pci0000:00/0000:00:10.0"
         (function / uuid).mkdir(parents=True)
         drivers = self.root / f"sys/bus/pci/drivers/{driver}"
@@ -153,7 +153,7 @@ class Host:
         (self.root / f"sys/bus/mdev/devices/{uuid}").symlink_to(function / uuid)
 
     def function(self, address: str, *, driver: str, of: str = "", shared: bool = False) -> None:
-        """A PCI function; `of`: the one whose virtual function it is; `shared`: our module has adopted it."""
+        """Create a PCI function. `of`: its physical function, if it is virtual; `shared`: our module has adopted it."""
         directory = self.root / "sys/bus/pci/devices" / address
         directory.mkdir(parents=True)
         drivers = self.root / f"sys/bus/pci/drivers/{driver}"
@@ -172,7 +172,8 @@ class Host:
     def call(
         self, operation: str, xml: str | bytes, *, reason: str = "-", name: str = "guest", limit_s: float = 60
     ) -> tuple[int, str]:
-        """One call by libvirt: exit status and standard error. Standard output must stay empty, whatever happens."""
+        """Call the hook once like libvirt; return exit status and standard error. Standard output must always stay
+        empty."""
         phase = "end" if operation in ("stopped", "release") else "begin"
         done = subprocess.run(
             [str(self.front), name, operation, phase, reason],

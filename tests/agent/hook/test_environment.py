@@ -15,7 +15,7 @@ OURS = domain(hostdev(), metadata(SLICE))
 def run_as_is(
     host: Host, arguments: str, stdin: bytes = OURS.encode(), **environ: str
 ) -> subprocess.CompletedProcess[bytes]:
-    """The front below a shell, which can close descriptors first."""
+    """Run the front from a shell, which can close descriptors first."""
     return subprocess.run(
         ["/bin/sh", "-c", f"exec {host.front} guest {arguments}"],
         input=stdin,
@@ -106,7 +106,7 @@ def test_an_error_of_the_client_itself_is_no_traceback(host: Host) -> None:
 
 
 def test_the_client_imports_nothing_slow() -> None:
-    """Each of these costs every start of a VM milliseconds."""
+    """Each of these costs milliseconds at every start of a VM."""
     done = subprocess.run(
         [sys.executable, "-IS", "-X", "importtime", str(HOOK / "hook_client.py"), "guest", "start"],
         stdin=subprocess.DEVNULL,

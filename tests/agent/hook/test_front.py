@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The front's cheap test has no false negatives: whatever Python would find in a domain, the front asks about."""
+"""The front's cheap test has no false negatives: it asks Python about every domain in which Python would find
+something."""
 
 import tempfile
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ client = load_client()
 
 @pytest.fixture(scope="module")
 def asking() -> Iterator[Host]:
-    """A front whose Python says no to everything: exit status 1 means that it was asked."""
+    """A front whose Python always exits with status 1, which shows that the front called it."""
     with tempfile.TemporaryDirectory(prefix="hook-") as directory:
         host = Host(Path(directory))
         answer = host.root / "no"
@@ -92,7 +93,7 @@ letter = st.sampled_from(["{}", "{}", "{}", "&#{:d};", "&#x{:x};"])
 
 @st.composite
 def spelled(draw: st.DrawFn, text: str) -> str:
-    """An attribute's value, some of its characters as references."""
+    """The value of an attribute, with some of its characters written as references."""
     parts = []
     for character in text:
         form = draw(letter)
@@ -102,7 +103,7 @@ def spelled(draw: st.DrawFn, text: str) -> str:
 
 @st.composite
 def documents(draw: st.DrawFn) -> str:
-    """Domains in the ways that one can write them."""
+    """Domains in the different forms that XML allows."""
     quote = draw(st.sampled_from(["'", '"']))
     space = draw(st.sampled_from([" ", "\n", "\t ", "\r\n"]))
     kind = draw(st.sampled_from(["mdev", "pci", "scsi"]))
@@ -132,7 +133,7 @@ def test_the_front_asks_about_all_that_python_finds(asking: Host, xml: str) -> N
 
 
 def test_the_front_and_the_client_look_for_the_same_words() -> None:
-    """The client's own list counts where a document is too long to be parsed."""
+    """The client uses its own list of words when a document is too long to be parsed."""
     front = (HOOK / "vgpumgr").read_text()
     for marker in client.MARKERS:
         assert f"*{marker.decode()}*" in front or f"*'{marker.decode()}'*" in front

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A VM that would be given a GPU of ours whole, or a virtual function of one, which no claim is for."""
+"""A VM must not get a whole GPU of ours, or a virtual function of one, because no claim covers that."""
 
 import pytest
 from vgpumgr_agent.hook.server import HookServer
@@ -11,7 +11,7 @@ KINDS = ("hostdev", "interface", "disk")
 
 
 def ours(host: Host, known_by: str) -> str:
-    """A host where the function that is returned is ours, and another one is not."""
+    """A host where the returned function is ours, and another function is not."""
     host.function(OTHER, driver="mlx5_core")
     host.function(GPU, driver={"driver": "vgpumgr"}.get(known_by, "nvidia"), shared=known_by == "adopted")
     host.function(VIRTUAL, driver="vfio-pci", of=GPU)

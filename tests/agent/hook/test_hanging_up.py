@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An agent that has decided before it has read everything is heard all the same, and nobody's connection is reset."""
+"""A client receives the decision of an agent that answered before it had read everything; no connection is reset."""
 
 import select
 import socket
@@ -19,7 +19,7 @@ BUSY = b'{"ok": false, "code": "agent.busy", "reason": "64 requests hang"}\n'
 
 
 class LateSocket(socket.socket):
-    """One who asks only when the agent has hung up."""
+    """A socket that sends its request only after the agent has hung up."""
 
     def connect(self, address: str) -> None:  # type: ignore[override]  # no other address is used
         super().connect(address)
@@ -30,7 +30,9 @@ class LateSocket(socket.socket):
 
 @contextmanager
 def hanging_up(path: Path, answer: bytes, *, asked: bool = False) -> Iterator[None]:
-    """An agent that answers one connection with these bytes, unasked or asked, and closes it without reading."""
+    """An agent that answers one connection with these bytes and closes it without reading.
+
+    `asked`: it waits for a request first."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
         listener.listen()
@@ -61,7 +63,7 @@ def test_who_still_talks_is_answered_whole_and_then_told_to_stop() -> None:
 
 
 def test_who_never_stops_talking_is_answered_whole_too() -> None:
-    """What comes while the agent hangs up is nothing that it leaves unread."""
+    """Data that arrives while the agent hangs up must not count as unread data, which would reset the connection."""
 
     def talk(to: socket.socket, ends: list[OSError]) -> None:
         try:
@@ -103,7 +105,7 @@ def test_the_command_line_hears_an_agent_that_did_not_listen(tmp_path: Path, mon
 def test_who_is_not_answered_is_told_so_whenever_that_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, asked: bool
 ) -> None:
-    """As the agent does with other users."""
+    """The agent treats other users this way."""
     if not asked:
         monkeypatch.setattr(socket, "socket", LateSocket)
     with (

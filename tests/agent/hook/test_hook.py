@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What libvirt gets from the hook at each operation, with the agent up and down. Real processes, a real socket."""
+"""What libvirt gets from the hook at each operation, with and without an agent. The processes and the socket are
+real."""
 
 import socket
 import threading
@@ -78,7 +79,7 @@ def test_a_vm_without_our_words_is_not_asked_about(host: Host, agent: HookServer
 
 
 def test_a_vm_that_only_talks_of_mdevs_is_not_asked_about(host: Host, agent: HookServer, service: FakeService) -> None:
-    """Text, CDATA, comments, other places and other namespaces make no device, to libvirt or to us."""
+    """Text, CDATA, comments, other places and other namespaces are not devices for libvirt, and so not for us."""
     talk = (
         f"<description>mdev {SLICE}</description><note><![CDATA[{hostdev()}{metadata(SLICE)}]]></note>"
         f"<!-- {hostdev()} --><other xmlns='https://other.example/'>{hostdev()}</other>"
@@ -127,7 +128,7 @@ def test_without_agent_other_operations_go_on(host: Host, operation: str) -> Non
 
 @contextmanager
 def answering(host: Host, answer: bytes) -> Iterator[None]:
-    """Something at the agent's place that answers every connection with these bytes."""
+    """A process in the agent's place that answers every connection with these bytes."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(host.socket))
         listener.listen()
@@ -196,12 +197,12 @@ def test_a_slow_agent_is_given_up(host: Host, agent: HookServer, service: FakeSe
 
 
 def test_the_time_limits_are_those_of_libvirts_patience(host: Host) -> None:
-    """No agent may hold one of libvirtd's few workers longer."""
+    """No agent may block one of libvirtd's few workers for longer than this."""
     source = (host.root / "client.py").read_text()
     assert "VETO_S" not in source
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(host.socket))
-        listener.listen()  # and never accepts: the kernel takes the connection, nobody answers
+        listener.listen()  # never accepts: the kernel completes the connection, but nobody answers
         started = time.monotonic()
         assert host.call("release", OURS) == (0, "")
         assert time.monotonic() - started > 1.9

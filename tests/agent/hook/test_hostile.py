@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Domain XML that means harm: refused or passed by the rules, in bounded time and memory, in one line."""
+"""Hostile domain XML is refused or passed by the rules, in bounded time and memory, with one line of output."""
 
 import subprocess
 
@@ -46,7 +46,7 @@ REFUSED = {
 
 
 def call(host: Host, operation: str, xml: str | bytes) -> tuple[int, str]:
-    """One call in bounded memory and time."""
+    """Call the hook once with bounded memory and time."""
     done = subprocess.run(
         ["/bin/sh", "-c", f'ulimit -v {MEMORY_BYTES >> 10}; exec "$0" guest {operation} begin -', str(host.front)],
         input=xml.encode() if isinstance(xml, str) else xml,
@@ -83,7 +83,7 @@ def test_the_limit_of_length_is_exact(host: Host, agent: HookServer, size: int) 
 
 
 def test_a_long_domain_of_many_elements_is_read_in_time(host: Host, agent: HookServer) -> None:
-    """As much work as a document of that length can be; within the time that a start may take."""
+    """A document of that length with as much work as possible is handled within the time that a start may take."""
     assert call(host, "prepare", domain(hostdev(), "<a/>" * (2 * MIB - 200))) == (0, "")
     assert agent.counters().connections == 1
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's end of the hook's socket: who is answered, what is refused, and what hangs nobody else."""
+"""The agent's end of the hook's socket: which users it answers, what it refuses, and that a slow client blocks no
+other."""
 
 import json
 import os
@@ -193,7 +194,7 @@ def test_a_request_may_come_in_pieces_but_not_for_ever(path: Path) -> None:
             reader.start()
             while reader.is_alive() and time.monotonic() - started < 10:
                 try:
-                    connection.send(b" ")  # one a while: never silent, never done
+                    connection.send(b" ")  # one byte at a time: never silent, never complete
                 except OSError:
                     break
                 time.sleep(0.05)
