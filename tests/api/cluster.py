@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A private PostgreSQL: initdb in a temporary directory, a unix socket in it, no TCP."""
+"""A private PostgreSQL: initdb in a temporary directory with a Unix socket, and no TCP."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ SERVER_USER = "postgres"
 
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 1 << 30
-"""Twice what the servers of `make test` take."""
+"""Twice the memory that the servers of `make test` need."""
 
 UNTIL_CLOSED = """
 directory=$1; shift
@@ -23,15 +23,16 @@ directory=$1; shift
 kill -QUIT $!; wait
 [ -z "$ended" ] || rm -rf "$directory"
 """
-"""Ends the server the hard way when it is sent a line. A test that is killed sends none; then its files go as well."""
+"""Kills the server when it reads a line. A killed test sends no line; then the script also removes the server's
+files."""
 
 
 @dataclass(kw_only=True)
 class Cluster:
-    """A running server. The directory can be entered by its owner and by root only, so no password is needed.
+    """A running server. Only its owner and root can enter the directory, so no password is needed.
 
-    It ends with the process that started it, even one that is killed. `durable`: it waits for the disk, as servers in
-    use do; tests want speed instead. `settings`: of postgresql.conf.
+    The server ends with the process that started it, even if that process is killed. `durable`: it waits for the disk,
+    like servers in production; most tests want speed instead. `settings`: settings for postgresql.conf.
     """
 
     directory: Path
@@ -43,9 +44,9 @@ class Cluster:
     @staticmethod
     @contextlib.contextmanager
     def started(*, durable: bool = False, settings: Mapping[str, str] | None = None) -> "Iterator[Cluster]":
-        """Starts a server and stops it at the end."""
+        """Starts a server; stops it when the block ends."""
         binaries = find_binaries()
-        # Short: the path of a socket has room for 107 bytes.
+        # The name is short because the path of a socket has room for 107 bytes.
         directory = Path(tempfile.mkdtemp(prefix="vgpumgr-pg-", dir=place(durable=durable)))
         if os.geteuid() == 0:
             shutil.chown(directory, SERVER_USER, SERVER_USER)
@@ -59,25 +60,25 @@ class Cluster:
             shutil.rmtree(directory, ignore_errors=True)
 
     def url(self, name: str) -> str:
-        """How to reach one of its databases."""
+        """Returns the URL of one of its databases."""
         return f"postgresql://{SERVER_USER}@/{name}?host={self.directory}"
 
     def create(self, name: str, *, template: str = "template0") -> str:
-        """Makes a database and returns its URL."""
+        """Creates a database and returns its URL."""
         self.sql(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return self.url(name)
 
     def drop(self, name: str) -> None:
-        """Removes a database and whoever is still connected to it."""
+        """Drops a database and terminates all connections to it."""
         self.sql(f'DROP DATABASE "{name}" WITH (FORCE)')
 
     def restart(self) -> None:
-        """Ends all connections the hard way and starts again."""
+        """Terminates all connections and restarts the server."""
         self._stop()
         self._start()
 
     def sql(self, statement: str) -> None:
-        """Runs a statement outside of any transaction."""
+        """Runs a statement outside any transaction."""
         import psycopg
 
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
@@ -117,7 +118,7 @@ class Cluster:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # a test may be killed with its group
+                start_new_session=True,  # a test may be killed together with its process group
             )
         deadline = time.monotonic() + 60
         while True:
@@ -140,14 +141,15 @@ class Cluster:
 
 
 def until_closed(directory: Path) -> list[str]:
-    """What a command is put behind that shall end with its standard input, with files in `directory`."""
+    """Returns a command prefix: the command ends when standard input closes, and then `directory` is removed."""
     return ["sh", "-c", UNTIL_CLOSED, "sh", str(directory)]
 
 
 def place(*, durable: bool, memory: Path = MEMORY) -> Path | None:
-    """Where a server's files are to be: in memory, if it has room and nobody waits for a disk; None: wherever.
+    """Returns the parent directory for a server's files: in memory, if there is room and `durable` is not set; else
+    None, the default.
 
-    To copy a database on a disk costs several times as much processor time.
+    Copying a database on a disk costs several times as much processor time.
     """
     if durable or not memory.is_dir():
         return None
@@ -156,7 +158,7 @@ def place(*, durable: bool, memory: Path = MEMORY) -> Path | None:
 
 
 def find_binaries() -> Path:
-    """Where Debian's newest PostgreSQL has its server programs, or where PATH has them."""
+    """Returns the directory of Debian's newest PostgreSQL server programs, or the one in PATH."""
     found = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[4]), reverse=True
     )

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backups: files that are whole or refused, restoring that is whole or nothing, and what hosts make of it."""
+"""Backups: a file is whole or rejected, a restore is whole or changes nothing, and hosts cope with the result."""

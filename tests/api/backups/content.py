@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a database holds, as a value that can be compared, and a database that holds a little of much."""
+"""What a database holds, as a value that can be compared; and a database with a few rows of most kinds."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ ADDED_TO_BY_RESTORE = {"events", "audit", "former_secrets"}
 
 
 def content(database: Database, *, but_for_restore: bool = False) -> dict[str, list[dict[str, Any]]]:
-    """Every row of every table; `but_for_restore`: without what a restore changes by design."""
+    """Returns every row of every table. `but_for_restore`: without the columns that a restore changes by design."""
     found = {}
     with database.engine.connect() as connection:
         for table in Base.metadata.sorted_tables:
@@ -32,7 +32,7 @@ def content(database: Database, *, but_for_restore: bool = False) -> dict[str, l
 
 
 def in_use(database: Database) -> World:
-    """Accounts, projects, claims, a tombstone, hosts of which one is not enrolled, events that were read."""
+    """Accounts, projects, claims, a tombstone, hosts (one is not enrolled), and events that were read."""
     world = World(database)
     world.tenant("acme")
     world.tenant("acme-web", account="acme")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host with the real agent and helper over a played kernel, which speaks to a real API; a test takes its steps."""
+"""A host with the real agent and helper over a played kernel, connected to a real API; a test runs the agent's
+steps."""
 
 import os
 import threading
@@ -24,7 +25,7 @@ from vgpumgr.control.sysfs import HostPaths
 
 
 class Machine:
-    """`kernel`: what it has."""
+    """`kernel`: the played kernel of this host."""
 
     def __init__(self, directory: Path, name: str, enroll_token: str) -> None:
         directory.mkdir()
@@ -52,11 +53,11 @@ class Machine:
         self._meter: Meter | None = None
 
     def give_token(self, enroll_token: str) -> None:
-        """As who has the host enrolled puts it there."""
+        """Writes the token file like an operator does before the host enrols."""
         self._token_file.write_text(f"{enroll_token}\n")
 
     def connect(self, url: str) -> None:
-        """Starts the agent, again if it runs, with what it keeps on disk."""
+        """Starts the agent, or restarts it, with its state from disk."""
         self._stop_agent()
         self._store = Store(self._directory / "state", self._clock)
         self._meter = Meter(self._directory / "state/meter.db")
@@ -72,13 +73,13 @@ class Machine:
         self.agent.control_plane._doubtful_pause_s = 0
 
     def step(self) -> None:
-        """Hears the desired state, does it and reports."""
+        """Fetches the desired state, applies it and reports."""
         assert self._store is not None
         self.agent.control_plane._step()
         self.report()
 
     def report(self) -> None:
-        """Acts on what it knows and reports."""
+        """Applies the known desired state and reports."""
         assert self._store is not None
         self.agent.reconcile()
         report, credentials = self.agent.reporter.waiting, self._store.credentials
@@ -87,11 +88,11 @@ class Machine:
         assert self._api.report(credentials.host_id, report).accepted
 
     def wait(self, seconds: float) -> None:
-        """Time passes here."""
+        """Advances the host's clock."""
         self._clock.go(seconds)
 
     def start_vm(self, slice_id: str, vm_uuid: UUID) -> None:
-        """As libvirt's hook and QEMU do it."""
+        """Starts a VM like libvirt's hook and QEMU do."""
         self.agent.hooks.prepare(vm_uuid=vm_uuid, devices=(UUID(slice_id),), metadata=(), domain="test")
         self.kernel.open(slice_id)
 
@@ -108,11 +109,11 @@ class Machine:
         return {uuid for uuid, one in self.kernel.slices.items() if one.open}
 
     def removals(self) -> int:
-        """How often a device was removed, or its removal tried."""
+        """Returns how many removals of devices were attempted."""
         return sum(entry[:2] == ("write", "remove") for entry in self.kernel.log)
 
     def shares(self) -> dict[str, int]:
-        """What running slices' groups weigh together, by GPU."""
+        """Returns the sum of the weights of groups with running slices, by GPU."""
         found: dict[str, int] = {}
         for (gpu, _), group in self.kernel.tenants.items():
             if group.configured:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Killed in the middle: of a restore nothing has happened, of a backup no file is left that could be taken for one."""
+"""A process that is killed in the middle: a restore has changed nothing, and a backup leaves no file that looks
+complete."""
 
 import signal
 from pathlib import Path
@@ -22,7 +23,7 @@ def settings(database_url: str, tmp_path: Path) -> Path:
 
 
 def killed(at: tuple[str, str], *command: object) -> None:
-    """The command dies when it comes to this function."""
+    """The command dies when it calls this function."""
     with NamedTemporaryFile() as errors:
         process = Forked(command, errors=Path(errors.name), dies_at=at)
         assert process.wait(120) == -signal.SIGKILL, Path(errors.name).read_text()

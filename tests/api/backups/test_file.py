@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A backup is a file that is whole or refused."""
+"""A backup file is either whole or rejected."""
 
 import json
 import random
@@ -26,7 +26,7 @@ def backup(database: Database, tmp_path: Path) -> Path:
 
 
 def rewritten(path: Path, lines: list[Any] | None = None, **header: Any) -> Path:
-    """The same file with another header or body, and the checksum that belongs to it."""
+    """Returns the same file with another header or body, and with the checksum that fits it."""
     with path.open("r+b") as file:
         said = Header.model_validate_json(file.read(HEADER_BYTES)).model_copy(update=header)
         if lines is not None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Yesterday's backup is restored while hosts have what was claimed since. Agents and API are the real ones.
+"""Yesterday's backup is restored while hosts have slices that were claimed since then. Agents and API are real.
 
-Nothing is deleted that nobody asked for, nothing is given to two, and quotas are right in the end.
+No slice is deleted without a request, no place is given to two claims, and quotas are right at the end.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ LIMITS = {"share_permille": 4 * SHARE, "mem_bytes": 1024 * MIB, "slices": 4}
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest, engine_name: str, tmp_path: Path) -> Iterator[str]:
-    """The URL of a fresh database, whose server outlives the test."""
+    """The URL of a fresh database; its server lives longer than the test."""
     if engine_name == "sqlite":
         path = tmp_path / "api.db"
         shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
@@ -58,7 +58,7 @@ def deployment(url: str, tmp_path: Path) -> Iterator[Deployment]:
 
 
 class Site:
-    """One tenant, one profile, two hosts of two GPUs each."""
+    """One tenant, one profile, and two hosts with two GPUs each."""
 
     def __init__(self, deployment: Deployment, directory: Path) -> None:
         self.deployment = deployment
@@ -95,7 +95,7 @@ class Site:
         self.machines[host].report()
 
     def refusals(self, host: str) -> dict[str, int]:
-        """Why this host takes no claim."""
+        """Returns why this host takes no claim."""
         body = {"tenant": "acme", "profile": "p", "host": host}
         reply = self.operator.ask("POST", "/v1/slices", body)
         assert reply.code == "capacity.none", reply.body
@@ -153,7 +153,7 @@ def test_yesterdays_backup(site: Site, deployment: Deployment, tmp_path: Path) -
     site.start("one", ended, ended_vm)
     run("backup", str(file), settings=settings)
 
-    # Today: one claim ends and its host says so; two are made, one on each host, and run.
+    # Today, one claim ends and its host confirms that. Two claims are made, one on each host, and their VMs run.
     site.machines["one"].stop_vm(ended, ended_vm)
     assert site.operator.ask("DELETE", f"/v1/slices/{ended}").status == 202
     site.machines["one"].step()
@@ -171,14 +171,14 @@ def test_yesterdays_backup(site: Site, deployment: Deployment, tmp_path: Path) -
     deployment.replicas[0].start()
     site.connect()
 
-    # Nobody is confirmed: whatever hosts hear, they remove nothing, and they take nothing.
+    # No host is confirmed: whatever the hosts are told, they remove nothing and take no claim.
     for _ in range(2):
         assert site.refusals("one") == {"host.unconfirmed": 2}
         site.step()
         assert running <= site.devices()
     assert site.removals() == removals
 
-    # Confirmed too early, before anybody compared: nothing is removed, and nothing is given twice.
+    # The operator confirms too early, before anybody compared. Nothing is removed, and no place is given twice.
     for name in site.machines:
         assert site.operator.ask("POST", f"/v1/hosts/{name}:confirm-epoch").status == 200
     for _ in range(2):
@@ -187,10 +187,11 @@ def test_yesterdays_backup(site: Site, deployment: Deployment, tmp_path: Path) -
         assert running <= site.devices()
         assert site.refusals("one") == {"gpu.unknown_slices": 2}
         assert site.refusals("two") == {"gpu.unknown_slices": 2}
-    assert site.used()["slices"] == 2  # what the backup knows: the one that runs, and the one that had ended
+    assert site.used()["slices"] == 2  # the claims that the backup knows: one that runs, and one that had ended
     assert Audit(deployment.url).violations() == []
 
-    # What the documentation says: what is back from the dead is deleted again, what is unknown ends with its VM.
+    # The procedure from the documentation: deleted claims that came back are deleted again; an unknown slice ends with
+    # its VM.
     assert site.operator.ask("DELETE", f"/v1/slices/{ended}").status == 202
     for host, unknown, vm in (("one", new, new_vm), ("two", other, other_vm)):
         machine = site.machines[host]
@@ -228,7 +229,7 @@ def test_a_claim_made_since_whose_vm_is_stopped_shares_its_place_with_nobody(
     machine.step()
     restored(site, deployment, settings, file)
     machine.step()
-    machine.start_vm(lost, lost_vm)  # nobody has confirmed yet that the claim is gone
+    machine.start_vm(lost, lost_vm)  # no operator has confirmed yet that the claim is gone
     machine.stop_vm(lost, lost_vm)
     machine.step()
     assert lost not in machine.devices
@@ -299,7 +300,7 @@ def test_a_host_made_since_is_made_anew_and_confirmed(site: Site, deployment: De
     site.start("three", lost, lost_vm)
     restored(site, deployment, settings, file)
     machine.give_token(made(site.operator, "/v1/hosts", {"name": "three"})["enroll_token"])
-    with pytest.raises(ApiRefusedError):  # of what it was known by, upon which it enrols
+    with pytest.raises(ApiRefusedError):  # the API does not know its credential, so the agent enrols
         machine.step()
     for _ in range(2):
         machine.step()
@@ -340,7 +341,7 @@ def test_commits_that_a_failover_lost_delete_nothing_and_are_noticed(
     machine.step()
     lose_commits(site, deployment, settings, file)
 
-    # The deletion makes a document of the number that the host's has.
+    # The deletion makes a document with the same number as the host's own.
     assert site.operator.ask("DELETE", f"/v1/slices/{known}").status == 202
     machine.step()
     assert site.operator.ask("GET", f"/v1/slices/{known}").body["state"] == "releasing"
@@ -351,7 +352,7 @@ def test_commits_that_a_failover_lost_delete_nothing_and_are_noticed(
         machine.step()
     assert site.operator.ask("GET", f"/v1/slices/{known}").status == 404
 
-    # What nobody knows any more holds its place for a lease.
+    # An unknown slice keeps its place for one lease.
     machine.start_vm(lost, lost_vm)
     machine.stop_vm(lost, lost_vm)
     machine.step()
@@ -362,7 +363,7 @@ def test_commits_that_a_failover_lost_delete_nothing_and_are_noticed(
 
 
 def lose_commits(site: Site, deployment: Deployment, settings: Path, file: Path) -> None:
-    """As a failover to a standby that lags: the database is that of `file`, and nobody says so."""
+    """Replaces the database with that of `file`, unnoticed, like a failover to a standby that lags."""
     database = Database(deployment.url)
     epoch = database.run(lambda session: session.scalars(select(Installation.epoch)).one(), read_only=True)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was backed up is back, on either engine; what must not be overwritten is not; what fails changes nothing."""
+"""A restore on either engine: it brings back all content, overwrites nothing that must stay, and changes nothing if it
+fails."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -48,7 +49,7 @@ def back(database: Database, path: Path, *, force: bool = False) -> tuple[Header
 
 
 def as_before(database: Database, before: dict[str, list[dict[str, Any]]]) -> None:
-    """All rows are there, and to what happened only the restore was added."""
+    """All rows are back, and the restore added only its own event."""
     after = content(database, but_for_restore=True)
     for table in ADDED_TO_BY_RESTORE:
         after[table] = after[table][: len(before[table])] if table != "former_secrets" else before[table]
@@ -73,7 +74,7 @@ def test_over_what_was_done_since_only_by_force(used: Database, database_url: st
     assert content(used) == since
     back(used, backup, force=True)
     as_before(used, before)
-    # Rows get numbers above those that came back.
+    # New rows get numbers above those of the restored rows.
     world.tenant("later-still")
     assert Audit(database_url).violations() == []
 
@@ -114,7 +115,7 @@ def test_a_backup_of_one_engine_is_restored_on_the_other(
 
 
 def test_another_installations_backup_is_refused_even_by_force(backup: Path, empty: Database) -> None:
-    """But for a database that nobody has used yet, such as a playbook leaves behind."""
+    """The exception is a database that was not used yet, such as the one that a playbook creates."""
     schema.upgrade(empty)
     empty.run(installation.ensure)
     in_use_later(empty)
@@ -159,7 +160,7 @@ def test_one_that_fails_in_the_middle_has_changed_nothing(
 
 
 def test_a_backup_of_an_older_release_is_brought_up_to_date(empty: Database, tmp_path: Path) -> None:
-    """As release 0001 would have made it: without columns and tables that came later."""
+    """The file is like one from release 0001: without the columns and tables of later releases."""
     at = datetime(2026, 11, 21, tzinfo=UTC)
     tenant, token = uuid4(), uuid4()
     lines = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A backup is restored under an API that nobody stopped. Requests come before it or after it, never in the middle."""
+"""A backup is restored while the API runs. Each request happens before or after the restore, never in the middle."""
 
 import contextlib
 import threading
@@ -19,7 +19,7 @@ BUSY = ("quota.exceeded", "capacity.none", "database.busy")
 
 @contextlib.contextmanager
 def busy(deployment: Deployment) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Claims and deletions that come without an end: those that were done, and what nobody should be told."""
+    """A client that claims and deletes without end. It records its completed requests and every wrong answer."""
     stop, done, strange = threading.Event(), [], []
 
     def churn(seed: int) -> None:
@@ -28,7 +28,7 @@ def busy(deployment: Deployment) -> Iterator[tuple[list[Any], list[Any]]]:
             reply = caller.ask("POST", "/v1/slices", {"tenant": "acme", "profile": "p"})
             if reply.status == 201:
                 done.append(reply.body["id"])
-                # After a restore it may be unknown.
+                # The slice may be unknown after a restore.
                 deleted = caller.ask("DELETE", f"/v1/slices/{reply.body['id']}")
                 strange.extend([] if deleted.status in (202, 404) or deleted.code in BUSY else [deleted.body])
             elif reply.code not in BUSY:

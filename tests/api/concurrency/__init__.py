@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many clients at once, against real API processes that are killed meanwhile."""
+"""Many concurrent clients against real API processes, some of which are killed meanwhile."""

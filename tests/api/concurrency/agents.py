@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated host agent: enrols, waits for desired state, makes and removes pretended devices, reports.
+"""A simulated host agent: it enrols, waits for the desired state, makes and removes simulated devices, and reports.
 
-It also checks what it is told, as a witness of its own: a generation never goes back, one generation is one document,
-nothing vanishes without a tombstone that this host fulfilled, no GPU is handed out above its share. All that also holds
-when it is fenced, which it learns from the API, and enrols again with all the devices that it had.
+It also checks independently what the API tells it. A generation never goes back, and one generation is one document. A
+slice vanishes only after a tombstone that this host fulfilled. No GPU gets more than its share. All of this also holds
+after a fence: the agent learns of the fence from the API and enrols again with all its devices.
 """
 
 import random
@@ -19,7 +19,7 @@ GIB = 1 << 30
 
 
 def inventory(sizes_gib: Iterable[int]) -> list[dict[str, Any]]:
-    """GPUs with so much memory each, as a report has them."""
+    """Returns GPUs with this much memory each, in the form of a report."""
     return [
         {
             "address": f"0000:0{number}:00.0",
@@ -37,7 +37,7 @@ def inventory(sizes_gib: Iterable[int]) -> list[dict[str, Any]]:
 def enrolled(operator: Caller, name: str) -> str:
     """Announces a host, enrols it, and returns its token."""
     announced = operator.ask("POST", "/v1/hosts", {"name": name})
-    if announced.status == 409:  # an attempt without an answer made it
+    if announced.status == 409:  # an attempt whose answer was lost made the host
         announced = operator.ask("POST", f"/v1/hosts/{name}:reenroll")
     token = announced.body["enroll_token"]
     stranger = Caller(operator.deployment, token, random.Random(name))
@@ -47,10 +47,10 @@ def enrolled(operator: Caller, name: str) -> str:
 
 
 class Agent(threading.Thread):
-    """Runs until `stopping` is set and a document that was fetched later has no tombstone.
+    """Runs until `stopping` is set and a document that was fetched after that has no tombstone.
 
-    `complaints`: what it was told and should not have been. `obeyed`: slices of whose absence it has spoken. `fenced`:
-    how often it was.
+    `complaints`: messages from the API that break a promise. `obeyed`: slices that it has reported absent. `fenced`:
+    the number of fences.
     """
 
     def __init__(self, deployment: Deployment, name: str, token: str, gpus: list[dict[str, Any]], seed: int) -> None:
@@ -85,7 +85,7 @@ class Agent(threading.Thread):
 
     def _fetch(self) -> None:
         path = f"/v1/hosts/{self.host}/desired"
-        # Now and then the whole document, which must say the same if nothing changed.
+        # Sometimes fetches the whole document, which must be the same if nothing changed.
         if self._document is not None and self._rng.random() < 0.8:
             path += f"?epoch={self._document['epoch']}&generation={self._document['generation']}&wait_s=1"
         reply = self._caller.ask("GET", path)
@@ -121,7 +121,7 @@ class Agent(threading.Thread):
         self._document = document
 
     def _act(self) -> None:
-        """VMs start and stop; some hold their device for a while after its claim was deleted."""
+        """VMs start and stop; some keep their device open for a while after its claim was deleted."""
         assert self._document is not None
         for one in self._document["slices"]:
             if self._rng.random() < 0.5:
@@ -154,14 +154,14 @@ class Agent(threading.Thread):
         if reply.code == "host.fenced":
             self._enrol_again()
             return
-        # A report whose first attempt came through is refused as an old one when it is repeated.
+        # If the first attempt of a report got through, its repetition is rejected as an old report.
         if reply.status != 200 or not (reply.body["accepted"] or reply.repeated):
             self.complaints.append(f"{self.host}: report {self._seq}: {reply.status} {reply.body}")
 
     def _enrol_again(self) -> None:
         self.fenced += 1
         operator = self._deployment.caller(seed=self.fenced)
-        while True:  # a token whose use was not answered serves no second time
+        while True:  # a one-time token cannot be used twice, even if the answer to its use was lost
             token = operator.ask("POST", f"/v1/hosts/{self.host}:reenroll").body["enroll_token"]
             body = {"agent_version": "1", "boot_id": str(UUID(int=1))}
             made = self._deployment.caller(token).ask("POST", "/v1/enroll", body)

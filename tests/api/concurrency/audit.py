@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to the database itself, in SQL of their own: nothing here goes through the API's code."""
+"""Queries to the database itself, in independent SQL: nothing here uses the API's code."""
 
 import contextlib
 import json
@@ -14,22 +14,22 @@ import psycopg
 
 ENDS = ("slice.bound", "slice.releasing", "slice.lost")
 CHANGES = (*ENDS, "slice.moved", "slice.arrived")
-"""What may happen to a claim; each is another generation. A move may be aborted, and made again."""
+"""The events that can change a claim; each makes a new generation. A move can be aborted and repeated."""
 ONCE = ("slice.claimed", *ENDS, "slice.released")
 PROGRESS = {
     "claimed": ("claimed", "prepared", "attached", "failed", "orphaned"),
     "releasing": ("releasing", "orphaned"),
     "lost": ("lost",),
 }
-"""How far a slice may have come, by the state of its claim."""
+"""The possible progress of a slice, by the state of its claim."""
 
 COUNTED = "(s.share_permille * 1000 + s.fair_ratio_permille - 1) / s.fair_ratio_permille"
-"""What a slice counts on its GPU: its share, or a part of that where fair shares are promised more than once."""
+"""What a slice counts on its GPU: its share, or less where fair shares are over-committed."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One slice as it is stored."""
+    """One slice as stored."""
 
     id: UUID
     tenant: str
@@ -41,7 +41,7 @@ class Row:
 
 
 class Audit:
-    """Reads one database of either kind; each question is a transaction of its own."""
+    """Reads a database of either engine; each query is a transaction."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -60,7 +60,8 @@ class Audit:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
-        """One connection for all questions of the block: a new one costs PostgreSQL more than most questions."""
+        """Uses one connection for all queries of the block: opening a connection costs PostgreSQL more than most
+        queries."""
         if self._url.startswith("sqlite"):
             self._connection = sqlite3.connect(self._url.removeprefix("sqlite:///"))
         else:
@@ -72,7 +73,7 @@ class Audit:
             self._connection = None
 
     def violations(self, *, quotas_may_be_cut: bool = False) -> list[str]:
-        """What the database must never hold; empty if all is well."""
+        """Returns the violations of everything that must always hold; empty if all is well."""
         with self.connected():
             return [
                 *self.sums(quotas_may_be_cut=quotas_may_be_cut),
@@ -86,11 +87,11 @@ class Audit:
             ]
 
     def sums(self, *, quotas_may_be_cut: bool = False) -> list[str]:
-        """What GPUs and quotas say against what their claims add up to; a part of `violations`."""
+        """Compares the sums at GPUs and quotas with their claims; a part of `violations`."""
         return [*self._gpus(), *self._quotas(cut=quotas_may_be_cut)]
 
     def fenced(self) -> list[str]:
-        """What hosts that were declared dead must not have; a part of `violations`."""
+        """Returns what hosts that were declared dead must not have; a part of `violations`."""
         return [
             f"fenced host {name} has {what}"
             for what, table, condition in (
@@ -121,7 +122,7 @@ class Audit:
         }
 
     def events(self) -> list[tuple[int | None, str, str, str | None, dict[str, Any]]]:
-        """(seq, kind, object, tenant, detail) of every event, in the order of `seq`."""
+        """Returns (seq, kind, object, tenant, detail) of every event, in the order of `seq`."""
         rows = self.ask("SELECT seq, kind, object, tenant, detail FROM events ORDER BY seq")
         return [(*row[:4], json.loads(row[4]) if isinstance(row[4], str) else row[4]) for row in rows]
 
@@ -148,7 +149,7 @@ class Audit:
         return found
 
     def _ties(self) -> list[str]:
-        """Pairs of a tenant's slices that are together and must not be, or are not and must be."""
+        """Returns pairs of a tenant's slices that break an affinity or an anti-affinity."""
         pairs = (
             "SELECT s.id, o.id FROM slices s JOIN slices o ON o.tenant_id = s.tenant_id AND o.id > s.id"
             " JOIN gpus g ON g.id = s.gpu_id JOIN gpus og ON og.id = o.gpu_id WHERE "
@@ -204,7 +205,7 @@ class Audit:
         return found + [f"{count} claims for VM {vm}" for vm, count in made.items() if vm is not None and count > 1]
 
     def _lost(self) -> set[str]:
-        """With their hosts, or because they go on elsewhere, unless they came back from there."""
+        """Slices were lost with their hosts, or continued elsewhere, unless they came back from there."""
         lost = set()
         rows = self.ask("SELECT kind, object FROM events ORDER BY id")
         for kind, subject in rows:
@@ -251,7 +252,7 @@ class Audit:
         ]
 
     def _progress(self) -> list[str]:
-        """A slice of which nobody has said anything has no row, and one that is deleted or lost has one."""
+        """A slice without any report has no row in slice_progress; a deleted or lost slice has one."""
         return [
             f"slice {_uuid(slice_id)}: its claim is {state}, it is {progress}"
             for slice_id, state, progress in self.ask(
@@ -261,7 +262,7 @@ class Audit:
         ]
 
     def _operations(self) -> list[str]:
-        """A host is draining if and only if an operation drains it, and each ended once, with an event for it."""
+        """A host is draining if and only if an operation drains it. Each operation ended once, with one event."""
         draining = {_uuid(one) for (one,) in self.ask("SELECT id FROM hosts WHERE cordoned_for = 'draining'")}
         rows = self.ask("SELECT id, kind, target_id, state FROM operations")
         there = {_uuid(one) for (one,) in self.ask("SELECT id FROM hosts")}
@@ -281,5 +282,5 @@ class Audit:
 
 
 def _uuid(value: object) -> UUID:
-    """SQLite keeps a UUID as 32 hexadecimal digits."""
+    """SQLite stores a UUID as 32 hexadecimal digits."""
     return value if isinstance(value, UUID) else UUID(str(value))

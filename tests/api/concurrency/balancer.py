@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One address for several replicas, as a balancer of TCP connections gives it."""
+"""One address for several replicas, like a TCP load balancer."""
 
 import contextlib
 import socket
@@ -10,9 +10,9 @@ from tests.api.concurrency.deployment import Deployment
 
 
 class Balancer:
-    """Each connection goes to the first replica, in turn, that takes it; to a client that finds none it is closed.
+    """Hands each connection to the next replica in turn that accepts it; closes the connection if no replica does.
 
-    `address` is its own. What was given to a replica that dies is lost with it.
+    `address`: the balancer's own address. A connection dies with its replica.
     """
 
     def __init__(self, deployment: Deployment) -> None:
@@ -23,7 +23,7 @@ class Balancer:
 
     @contextlib.contextmanager
     def running(self) -> "Iterator[Balancer]":
-        """Takes connections until the block ends."""
+        """Accepts connections until the block ends."""
         threading.Thread(target=self._accept, daemon=True).start()
         try:
             yield self
@@ -56,7 +56,7 @@ class Balancer:
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Until either end is gone; then both are."""
+    """Copies until either end closes, then closes both ends."""
     with contextlib.suppress(OSError):
         source.settimeout(None)
         while data := source.recv(65536):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`deployment`: for tests that need no restart, one for all of a file's tests on one kind of database."""
+"""`deployment`: for tests that need no restart; all tests of a file share one on each kind of database."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from tests.api.concurrency.races import Fleet
 
 @pytest.fixture
 def seed() -> int:
-    """What decides about everything but the scheduling of threads; printed, and set again by VGPUMGR_SEED."""
+    """The seed for every random choice except thread scheduling. It is printed, and VGPUMGR_SEED sets it again."""
     chosen = int(os.environ.get("VGPUMGR_SEED") or int.from_bytes(os.urandom(4)))
     print(f"VGPUMGR_SEED={chosen}")
     return chosen
@@ -23,7 +23,7 @@ def seed() -> int:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """One process on SQLite, two replicas on PostgreSQL."""
+    """One process on SQLite, or two replicas on PostgreSQL."""
     directory: Path = tmp_path_factory.mktemp("races")
     if request.param == "sqlite":
         path = directory / "vgpumgr.db"
@@ -40,7 +40,7 @@ def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def fleet(deployment: Deployment) -> Iterator[Fleet]:
-    """Whatever a race was about, the database is whole afterwards and no replica met a defect."""
+    """After each race the database is consistent and no replica has logged an internal error."""
     made = Fleet(deployment)
     yield made
     assert made.audit.violations(quotas_may_be_cut=True) == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas of ``vgpumgr-api serve`` on one database, over loopback, that can be killed and started again."""
+"""Replicas of ``vgpumgr-api serve`` on one database, over loopback; they can be killed and restarted."""
 
 import contextlib
 import http.client
@@ -24,14 +24,14 @@ from tests.api.http.process import START_S, settings_file
 from vgpumgr.wire.resources import TokenCreate, TokenRole
 
 DEADLINE_S = 120
-"""How long a client repeats a request; longer than any outage that a test makes."""
+"""How long a client repeats a request; longer than any outage in these tests."""
 FRESH_S = ConnectionSettings().idle_s / 2
-"""So long after its last request a connection is taken for open still."""
+"""For this long after its last request, a connection is assumed to be open."""
 _SEEDS = count(1)
 
 
 class Replica:
-    """One API process. Each start listens on a port of the kernel's choice; `address` is None while it is down."""
+    """One API process. Each start listens on a port that the kernel chooses; `address` is None while it is down."""
 
     def __init__(self, directory: Path, database_url: str, settings: Mapping[str, int]) -> None:
         directory.mkdir()
@@ -41,7 +41,7 @@ class Replica:
         self._process: Forked | None = None
 
     def start(self) -> None:
-        """Returns when it listens."""
+        """Returns once the process listens."""
         begin = self.log.stat().st_size if self.log.exists() else 0
         self._process = process = Forked(["serve", "--config", self._settings], errors=self.log)
         deadline = time.monotonic() + START_S
@@ -55,7 +55,7 @@ class Replica:
         raise AssertionError(f"not listening after {START_S} s: {self.log.read_text()}")
 
     def kill(self) -> None:
-        """SIGKILL: nothing is finished, nothing is said."""
+        """Sends SIGKILL: the process finishes nothing and reports nothing."""
         if self._process is None:
             return
         self._process.kill()
@@ -63,13 +63,13 @@ class Replica:
         self.address = self._process = None
 
     def tracebacks(self) -> int:
-        """How often its log, over all its starts, speaks of a defect."""
+        """Returns how often its log, over all its starts, mentions an internal error."""
         return self.log.read_text(errors="replace").count(" vgpumgr_api.edge.envelope: ")
 
 
 @dataclass
 class Deployment:
-    """`token`: of an operator."""
+    """`token`: the token of an operator."""
 
     url: str
     token: str
@@ -78,11 +78,11 @@ class Deployment:
     _clients: "list[Caller]" = field(default_factory=list)
 
     def caller(self, token: str | None = None, *, seed: int = 0) -> "Caller":
-        """A client of one thread."""
+        """A client for one thread."""
         return Caller(self, token or self.token, random.Random(seed))
 
     def take_client(self, token: str) -> "Caller":
-        """One that has been connected and that nobody else uses until it is given back."""
+        """Returns a connected client that no other thread uses until it is given back."""
         if self._clients:
             client = self._clients.pop()
             client.token = token
@@ -95,13 +95,13 @@ class Deployment:
         self._clients.append(client)
 
     def server_errors(self) -> list[str]:
-        """What replicas logged about themselves that no client should cause."""
+        """Returns the internal errors that replicas logged; no client should be able to cause one."""
         return [f"{replica.log}: {count} unexpected" for replica in self.replicas if (count := replica.tracebacks())]
 
 
 @contextlib.contextmanager
 def deployed(directory: Path, database_url: str, *, replicas: int, **settings: int) -> Iterator[Deployment]:
-    """Starts the replicas with these settings; kills them at the end."""
+    """Starts the replicas with these settings; kills them when the block ends."""
     database = Database(database_url)
     token = create_token(database, TokenCreate(role=TokenRole.OPERATOR)).secret
     database.close()
@@ -121,7 +121,7 @@ def deployed(directory: Path, database_url: str, *, replicas: int, **settings: i
 
 @dataclass(frozen=True)
 class Reply:
-    """`repeated`: an earlier attempt may have been carried out too."""
+    """`repeated`: an earlier attempt may also have been carried out."""
 
     status: int
     body: Any
@@ -130,14 +130,14 @@ class Reply:
 
     @property
     def code(self) -> str:
-        """The problem's code, "" for success."""
+        """The problem's code; "" on success."""
         return str(self.body["code"]) if self.status >= 400 else ""
 
 
 class Caller:
-    """Sends each request to any replica, again and again until it is answered; belongs to one thread.
+    """Sends each request to any replica and repeats it until there is an answer; belongs to one thread.
 
-    What it has to say is the same each time, the idempotency key included.
+    Each repetition sends the same content, including the idempotency key.
     """
 
     def __init__(self, deployment: Deployment, token: str, rng: random.Random) -> None:
@@ -148,7 +148,7 @@ class Caller:
         self._used_s: dict[tuple[str, int], float] = {}
 
     def ask(self, method: str, path: str, body: object = None, *, key: str = "", if_match: int | None = None) -> Reply:
-        """Returns the first answer that is not 503."""
+        """Returns the first answer that is not a 503."""
         deadline = time.monotonic() + DEADLINE_S
         headers, content = self._message(body, key=key, if_match=if_match)
         repeated = False
@@ -176,7 +176,7 @@ class Caller:
         raise AssertionError(f"{method} {path}: no answer in {DEADLINE_S} s")
 
     def shout(self, method: str, path: str, body: object, *, key: str) -> None:
-        """Sends a request and hangs up before the answer: an impatient client."""
+        """Sends a request and hangs up before the answer, like an impatient client."""
         headers, content = self._message(body, key=key, if_match=None)
         with contextlib.suppress(OSError):
             connection = self._connection()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that are sent at the same moment, each by a client of its own, and the few objects they are about."""
+"""Requests that are sent at the same moment, each by another client, and the few objects that they use."""
 
 import threading
 from collections import Counter
@@ -21,7 +21,7 @@ _NUMBERS = count(1)
 
 
 def at_once(calls: list[Callable[[], T]]) -> list[T]:
-    """Runs each in a thread, all let go together; returns their results in order."""
+    """Runs each call in a thread and starts all of them together; returns their results in order."""
     barrier = threading.Barrier(len(calls))
 
     def one(call: Callable[[], T]) -> T:
@@ -33,7 +33,7 @@ def at_once(calls: list[Callable[[], T]]) -> list[T]:
 
 
 class Fleet:
-    """What a race is about: made anew for each, with names of its own, on hosts of its own."""
+    """The objects of a race; each race makes new ones, with new names and hosts."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
@@ -41,7 +41,8 @@ class Fleet:
         self.operator = deployment.caller()
 
     def ask(self, *arguments: Any, token: str | None = None, **options: Any) -> Callable[[], Reply]:
-        """A request, an operator's unless it is told, to be sent later by a client that has no other under way then."""
+        """Returns a request, by default an operator's, for sending later. Its client has no other request at that
+        time."""
         client = self.deployment.take_client(token or self.deployment.token)
 
         def sent() -> Reply:
@@ -55,7 +56,7 @@ class Fleet:
         return f"{kind}-{next(_NUMBERS)}"
 
     def tenant(self, limits: Mapping[str, int] = PLENTY, *, account: str | None = None) -> str:
-        """A tenant with plenty of what `limits` does not name, at generation 2 of its quota."""
+        """A tenant at generation 2 of its quota, which is large except in `limits`."""
         name = self.name("tenant")
         assert self.operator.ask("POST", "/v1/tenants", {"name": name, "account": account}).status == 201
         assert self.operator.ask("PATCH", f"/v1/quotas/{name}", {**PLENTY, **limits}, if_match=1).status == 200
@@ -80,12 +81,12 @@ class Fleet:
         return self.operator.ask("GET", f"/v1/quotas/{tenant}").body
 
     def stored(self, slice_id: str) -> Any:
-        """The row of a slice, None if there is none."""
+        """The row of a slice, or None."""
         return self.audit.slices().get(UUID(slice_id))
 
 
 class Host:
-    """A host that says what it is told to; it has reported once."""
+    """A host that reports what the test tells it to; it has reported once."""
 
     def __init__(self, fleet: Fleet, name: str, token: str, gpus: list[dict[str, Any]]) -> None:
         self.name, self.token, self.gpus = name, token, gpus
@@ -98,7 +99,7 @@ class Host:
         return self._caller.ask("GET", f"/v1/hosts/{self.name}/desired").body
 
     def report(self, document: Any = None, *, absent: tuple[str, ...] = (), **members: Any) -> dict[str, Any]:
-        """The next report, made from `document`, to be sent."""
+        """Returns the next report, made from `document`, for sending."""
         said = {
             "boot_id": str(UUID(int=1)),
             "agent_epoch": 1,
@@ -114,27 +115,27 @@ class Host:
         return said | members
 
     def sending(self, report: dict[str, Any]) -> Callable[[], Reply]:
-        """A report to be sent by a client of its own."""
+        """Returns a call that sends a report by another client."""
         return self._fleet.ask("POST", f"/v1/hosts/{self.name}/report", report, token=self.token)
 
     def waiting(self) -> Callable[[], Reply]:
-        """Asks for what comes after the present desired state."""
+        """Waits for the desired state that follows the present one."""
         seen = self.desired()
         query = f"epoch={seen['epoch']}&generation={seen['generation']}&wait_s=30"
         return self._fleet.ask("GET", f"/v1/hosts/{self.name}/desired?{query}", token=self.token)
 
     def fencing(self) -> Callable[[], Reply]:
-        """An operator who declares it dead, while it lives."""
+        """An operator declares the host dead while it lives."""
         path = f"/v1/hosts/{self.name}"
         generation = self._fleet.operator.ask("GET", path).body["generation"]
         return self._fleet.ask("POST", f"{path}:fence", {"confirm": self.name, "force": True}, if_match=generation)
 
     def again(self) -> "Host":
-        """The same machine, enrolled anew."""
+        """Enrols the same machine again."""
         return Host(self._fleet, self.name, enrolled(self._fleet.operator, self.name), self.gpus)
 
     def binding(self, slice_id: str, vm_uuid: str) -> Callable[[], Reply]:
-        """A VM that starts with a slice."""
+        """A VM starts with a slice."""
         path = f"/v1/hosts/{self.name}/slices/{slice_id}:bind"
         return self._fleet.ask("POST", path, {"vm_uuid": vm_uuid}, token=self.token)
 

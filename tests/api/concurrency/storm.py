@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of several tenants that claim and delete all at once, and what they were told."""
+"""Clients of several tenants that claim and delete at the same time, and the answers they got."""
 
 import random
 import threading
@@ -12,8 +12,8 @@ from tests.api.concurrency.deployment import Caller, Deployment, Reply
 
 GIB = 1 << 30
 CLIENTS = 64
-# Chosen so that every limit is hit by somebody: accounts below the sum of their projects, all quotas together above
-# what the GPUs have.
+# These values make somebody hit every limit: accounts get less than the sum of their projects, and all quotas together
+# exceed the GPUs.
 TENANTS: dict[str, tuple[str | None, dict[str, int]]] = {
     "acme": (None, {"share_permille": 1500, "mem_bytes": 200 * GIB, "slices": 100}),
     "acme-red": ("acme", {"share_permille": 1000, "mem_bytes": 200 * GIB, "slices": 100}),
@@ -28,12 +28,12 @@ PROFILES = {
     "large": {"share_permille": 310, "mem_bytes": 3 * GIB},
 }
 HOSTS = {"one": (8, 64), "two": (64, 64)}
-"""Memory of the GPUs in GiB; the first is full of memory before it is full of share."""
+"""Memory of the GPUs in GiB; the first GPU runs out of memory before it runs out of share."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """A claim that the API confirmed. `body`: what was asked, under `key`."""
+    """A claim that the API confirmed. `body`: the request, sent under `key`."""
 
     key: str
     body: dict[str, Any]
@@ -43,7 +43,7 @@ class Told:
 
 @dataclass
 class Ledger:
-    """What all clients asked and were told. `unsure`: VMs of requests whose answer nobody waited for."""
+    """All requests and answers of all clients. `unsure`: VMs of requests whose client did not wait for the answer."""
 
     claimed: dict[UUID, Told] = field(default_factory=dict)
     deleting: set[UUID] = field(default_factory=set)
@@ -55,7 +55,7 @@ class Ledger:
 
 
 class Client(threading.Thread):
-    """One of many: claims, and deletes what it has, sometimes together with another client of the tenant."""
+    """One of many clients: it claims and deletes its slices, sometimes together with another client of the tenant."""
 
     def __init__(
         self, caller: Caller, tenant: str, ledger: Ledger, calm: threading.Event, *, name: str, rng: random.Random
@@ -98,7 +98,7 @@ class Client(threading.Thread):
             elif reply.code not in ("quota.exceeded", "capacity.none"):
                 self._ledger.complaints.append(f"{self.name}: claim: {reply.status} {reply.body}")
             elif impatient:
-                # A refusal is not kept: the request that nobody waited for may still succeed.
+                # A refusal is not stored under the key, so the request without an answer may still succeed.
                 self._ledger.unsure.add(vm)
             return reply.status == 201
 
@@ -111,7 +111,7 @@ class Client(threading.Thread):
         reply = self._caller.ask("DELETE", path)
         with self._ledger.lock:
             self._ledger.outcomes["deleted" if reply.status == 202 else "deleted before"] += 1
-            # Unknown: an attempt without an answer deleted it and its host has confirmed that.
+            # 404: an attempt whose answer was lost deleted the slice, and its host has confirmed that.
             if reply.status not in (202, 404):
                 self._ledger.complaints.append(f"{self.name}: delete: {reply.status} {reply.body}")
             self._ledger.deleted.add(slice_id)
@@ -132,7 +132,7 @@ def set_up(operator: Caller) -> dict[str, str]:
 def clients(
     deployment: Deployment, tokens: dict[str, str], ledger: Ledger, calm: threading.Event, seed: int
 ) -> list[Client]:
-    """One client after the other for each tenant; projects are served by their own token or by their account's."""
+    """Assigns clients to tenants in turn; a project's clients use its own token or its account's."""
     made = []
     for number in range(CLIENTS):
         rng = random.Random(seed * 1000 + number)

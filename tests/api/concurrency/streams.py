@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of the event stream that connects again, to any replica, whenever its connection ends."""
+"""A client of the event stream that reconnects to any replica whenever its connection ends."""
 
 import http.client
 import json
@@ -15,7 +15,7 @@ SILENCE_S = 30
 
 
 class StreamWatcher(threading.Thread):
-    """Keeps what it was told, in the order in which it was told. `query`: of every request, without the position."""
+    """Keeps received events in their order. `query`: the query of every request, without the position."""
 
     def __init__(
         self, deployment: Deployment, name: str, *, token: str | None = None, query: str = "", seed: int = 0
@@ -43,7 +43,7 @@ class StreamWatcher(threading.Thread):
             self.complaints.append(repr(error))
 
     def finish(self, last: int) -> list[int]:
-        """Waits until it has been told everything up to `last`; returns all numbers in the order in which they came."""
+        """Waits until every event up to `last` has arrived; returns all event numbers in the order of arrival."""
         self._end = last
         self.join(DEADLINE_S)
         assert not self.is_alive(), f"{self.name} is at {self._position}, not at {last}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A deadline that passes at the moment at which what it waited for comes after all."""
+"""A deadline that expires at the moment at which the awaited report arrives."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -29,7 +29,7 @@ def silent_for_a_lease(session: Session) -> None:
 
 
 def within(session: Session, agent: Agent) -> Agent:
-    """The same host, which speaks in this transaction."""
+    """Returns the same host, which now reports inside this transaction."""
     database: Any = SimpleNamespace(run=lambda work, **_: work(session))
     return replace(agent, database=database)
 

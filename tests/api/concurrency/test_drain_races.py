@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A drain, and at the same moment everything else that may happen to its host, by several API processes."""
+"""A drain that races with every other change of its host, by several API processes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ WIDE = 8
 
 
 def acting(fleet: Fleet, host: Host, verb: str, body: Any = None) -> Callable[[], Reply]:
-    """An operator who has seen the host as it is now."""
+    """Returns the request of an operator who has seen the host's present state."""
     path = f"/v1/hosts/{host.name}"
     generation = fleet.operator.ask("GET", path).body["generation"]
     return fleet.ask("POST", f"{path}:{verb}", body, if_match=generation)
@@ -33,7 +33,7 @@ def test_no_claim_comes_to_a_host_that_was_found_empty(fleet: Fleet) -> None:
         assert set(outcomes(claimed)) <= {"done", "capacity.none"}
         made = {reply.body["id"] for reply in claimed if reply.status == 201}
         begun = drained.body
-        # Those it has seen are all there are; none came after it.
+        # The drain waits for all claims: none was made after it.
         assert {each["slice"] for each in begun["progress"]["waiting_for"]} == made
         assert begun["done"] == (not made)
         for one in made:
@@ -78,7 +78,7 @@ def test_a_drain_is_cancelled_or_done_and_never_both(fleet: Fleet) -> None:
         else:
             assert (ended["state"], cancelled) == ("succeeded", {"operation.done": 3})
             assert state == "maintenance"
-        # Events that nobody has read yet have no order.
+        # Events have no order until somebody reads them.
         told = sorted(kind for _, kind, subject, *_ in fleet.audit.events() if subject == ended["id"])
         assert told == sorted(["operation.started", f"operation.{ended['state']}"])
     assert fleet.audit.violations() == []
@@ -98,7 +98,7 @@ def test_a_fence_ends_a_drain(fleet: Fleet) -> None:
 
 
 def test_a_drain_goes_on_when_its_process_is_killed(fleet: Fleet) -> None:
-    """Whichever replica answered is killed; another one, or the same started again, ends what it began."""
+    """The replica that answered is killed; another replica, or the same one after a restart, finishes the drain."""
     tenant, profile = fleet.tenant(), fleet.profile(share=1)
     host = fleet.host()
     one = fleet.claim(tenant, profile, host=host.name)["id"]

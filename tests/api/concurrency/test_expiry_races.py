@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reservations whose time is over while others hold the locks of what would be given back."""
+"""Expired reservations while other transactions lock what the expiry would give back."""
 
 from collections import Counter
 
@@ -28,7 +28,7 @@ LOCKS = pytest.mark.parametrize("locked", ["project", "account", "gpu"])
 
 @pytest.fixture
 def expired(world: World, clock: Clock) -> None:
-    """A reservation of a project on a host, and one of another tenant that expired later on another."""
+    """An expired reservation of a project on one host; another tenant's, on another host, expired later."""
     profile = world.profile(share=200)
     world.tenant(ACCOUNT)
     for name, account in ((FIRST, ACCOUNT), (LATER, None)):
@@ -40,7 +40,7 @@ def expired(world: World, clock: Clock) -> None:
 
 
 def lock(session: Session, what: str, of: str = FIRST) -> None:
-    """Of what a reservation gives back."""
+    """Locks what a reservation gives back: a GPU or a quota."""
     if what == "gpu":
         host = select(Host.id).where(Host.name == of).scalar_subquery()
         assert session.scalars(select(Gpu.id).where(Gpu.host_id == host).with_for_update()).all()
@@ -50,7 +50,7 @@ def lock(session: Session, what: str, of: str = FIRST) -> None:
 
 
 def impatient(session: Session) -> bool:
-    """Ends one, and waits for no lock for long."""
+    """Ends one expired reservation, with a short limit for waiting on locks."""
     session.execute(text("SET LOCAL lock_timeout = 10"))
     return reservations.expire(session)
 
@@ -77,7 +77,8 @@ def test_what_another_has_locked_keeps_no_later_one_from_its_end(
 def test_if_there_is_nothing_else_it_is_waited_for_as_claims_wait(
     world: World, database: Database, url: str, locked: str
 ) -> None:
-    """What was locked while it was passed over, another may want who has what is waited for."""
+    """Another transaction may hold the lock that the expiry waits for, and want a lock that the expiry took before it
+    skipped that reservation."""
     counted, order = Counter[str](), ["account", "project", "gpu"]
     with Session(database.engine) as holding, holding.begin():
         lock(holding, "gpu")

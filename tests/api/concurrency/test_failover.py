@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One of two replicas is killed, then PostgreSQL itself is restarted, while clients work: they see nothing of it.
+"""One of two replicas is killed, then PostgreSQL is restarted, while clients work: they notice nothing.
 
-The clients are the typed one that the CLI uses, behind one address, with nothing but its own repetition of requests,
-for as long as docs/rest-api.md has a control plane go on.
+They use the CLI's typed client, behind one address, with only its own repetition of requests. The outage lasts no
+longer than the time for which docs/rest-api.md promises that repetition is enough.
 """
 
 import threading
@@ -21,11 +21,11 @@ from vgpumgr.wire.resources import SliceCreate
 CLIENTS = 8
 PAUSES_S = (0.1, 0.3, *(1.0,) * 60)
 BETWEEN_BLOWS = 40
-"""So many claims are made before the first blow, after each, and after the last."""
+"""The number of claims before the first blow, after each blow, and after the last one."""
 
 
 class Worker(threading.Thread):
-    """Claims and deletes in turn until `calm`; `kept` is what it has been promised and not given up."""
+    """Claims and deletes in turn until `calm`; `kept` holds the confirmed claims that it has not deleted."""
 
     def __init__(self, url: str, token: str, tenant: str, profile: str, calm: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -58,7 +58,7 @@ class Worker(threading.Thread):
 
 
 def wait_for_more(workers: list[Worker], claims: int) -> None:
-    """Until so many more claims were answered; fails with what a worker was told instead."""
+    """Waits until this many more claims were answered; fails with the error of a worker that stopped."""
     wanted = sum(len(each.claimed) for each in workers) + claims
     while sum(len(each.claimed) for each in workers) < wanted:
         for each in workers:
@@ -67,7 +67,7 @@ def wait_for_more(workers: list[Worker], claims: int) -> None:
 
 
 def strike(deployment: Deployment, cluster: Cluster, workers: list[Worker]) -> None:
-    """Everything that may die dies while requests are under way."""
+    """Kills each component in turn while requests are under way."""
     one, two = deployment.replicas
     wait_for_more(workers, BETWEEN_BLOWS)
     one.kill()
@@ -84,7 +84,7 @@ def test_clients_see_only_requests_that_took_longer(postgresql: Cluster, postgre
     with deployed(tmp_path, postgresql_url, replicas=2) as running, Balancer(running).running() as balancer:
         fleet = Fleet(running)
         tenant, profile = fleet.tenant(), fleet.profile(share=1)
-        fleet.host(*[1000] * 9)  # more than can be claimed meanwhile
+        fleet.host(*[1000] * 9)  # more room than the workers can claim during the test
         calm = threading.Event()
         url = "http://{}:{}".format(*balancer.address)
         workers = [Worker(url, running.token, tenant, profile, calm) for _ in range(CLIENTS)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host that is declared dead while it lives, and at the same moment everything else that may happen to it."""
+"""A live host that is declared dead, and everything else that may happen to it at the same moment."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -93,7 +93,7 @@ def test_a_token_that_is_traded_while_its_host_is_fenced_serves_nobody_behind_th
         enrol = fleet.ask("POST", "/v1/enroll", body, token=announced["enroll_token"])
         fence = fleet.ask("POST", f"/v1/hosts/{name}:fence", {"confirm": name, "force": True}, if_match=1)
         enrolled, fenced = at_once([enrol, fence])
-        # Enrolling makes the host another one than the operator has seen.
+        # Enrolling gives the host a new generation, which the operator has not seen.
         assert (enrolled.code, fenced.code) in (("", "generation.stale"), ("host.fenced", ""))
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims that met no room, which was there when they were to say why: they begin again, and get it."""
+"""A claim finds no room, but the room is free by the time the claim collects the reasons: it starts again and
+succeeds."""
 
 from typing import Any
 

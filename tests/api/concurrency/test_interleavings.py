@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One transaction before each statement of another: every interleaving that two requests can have, tried in turn.
+"""One transaction runs before each statement of another: every interleaving of two requests, tried in turn.
 
-PostgreSQL only; SQLite has one writer at a time. Whoever waits for the other's lock goes on when that one commits.
-A service may refuse. Anything else that it raises would have been a 500, and whatever it did must add up.
+PostgreSQL only, because SQLite has one writer at a time. A transaction that waits for the other's lock continues after
+that one commits. A service may refuse. Any other exception would have been a 500. The results must add up in every
+case.
 """
 
 import threading
@@ -39,14 +40,14 @@ from vgpumgr.wire.resources import (
 
 STATEMENTS_MAX = 80
 PATIENCE_S = 0.1
-"""How long a statement waits for the other transaction, which may be waiting for ours."""
+"""How long a statement waits for the other transaction, which may itself wait for ours."""
 
 ENROLLED, FURNISHED = 2, 2
 """The generations of a host that enrolled and of a quota that was set."""
 
 
 class Scene:
-    """Fresh objects for one interleaving, made when first asked for; `prepare` makes those that acts will need."""
+    """Fresh objects for one interleaving, made on first use; `prepare` makes those that the acts will need."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -59,7 +60,7 @@ class Scene:
 
     @cached_property
     def agent(self) -> Agent:
-        """Its host has a bound, an unbound and a deleted slice."""
+        """The host of the scene has a bound, an unbound and a deleted slice."""
         agent = self.world.host(inventory=[gpu(), gpu("0000:00:11.0")])
         self.unbound = self.world.claim(self.project, self.profile, host=agent.name)
         self.bound = self.world.claim(self.project, self.profile, host=agent.name, vm_uuid=uuid4())
@@ -81,7 +82,7 @@ class Scene:
 
     @cached_property
     def empty(self) -> Tenant:
-        """A project without slices, the only one of its account."""
+        """A project without slices; it is the only project of its account."""
         return self.world.tenant(account=self.world.tenant().name)
 
     @cached_property
@@ -96,7 +97,7 @@ class Scene:
     def held(self) -> Reservation:
         return self.world.reserve(self.empty.name, self.unused, places=2, host=self.bare.name)
 
-    # What somebody may want; each is one or more transactions.
+    # The acts that a scene offers; each is one or more transactions.
 
     def claim(self) -> object:
         return self.world.claim(self.project, self.profile, host=self.agent.name)
@@ -108,7 +109,7 @@ class Scene:
         return self.world.claim(self.project, self.unused, host=self.bare.name)
 
     def draw_on_the_bare_host(self) -> object:
-        """By a tenant that has nothing else there."""
+        """The tenant has nothing else on that host."""
         return self.world.claim(self.empty.name, self.unused, reservation=self.held.id)
 
     def try_a_claim(self) -> object:
@@ -195,7 +196,7 @@ class Scene:
 
 
 S = Scene
-# In `make test`; the others are the same idea with other requests.
+# These pairs run in `make test`; the others repeat the idea with other requests.
 FIRST = [
     (S.claim, S.fulfil),
     (S.claim_for_the_empty_project, S.delete_the_empty_project_and_its_account),
@@ -246,7 +247,7 @@ EXCLUSIVE = [
     pytest.param(S.fence, S.fence, marks=pytest.mark.long),
     pytest.param(S.delete_the_bare_host, S.fence_the_bare_host, marks=pytest.mark.long),
 ]
-"""Of these one or the other is refused."""
+"""In each of these pairs, one of the two acts is refused."""
 
 
 def name(act: Callable[[Scene], object]) -> str:
@@ -300,7 +301,7 @@ def test_desired_state_is_of_one_moment_whatever_comes_between(
 def _all_interleavings(
     world: World, database: Database, one: Callable[[Scene], object], other: Callable[[Scene], object]
 ) -> list[int]:
-    """Returns how many of the two were granted, for each statement of `one` that `other` came before."""
+    """Returns how many of the two were granted, for each statement of `one` before which `other` ran."""
     granted: list[int] = []
     while len(granted) < STATEMENTS_MAX:
         scene = Scene(world)
@@ -315,7 +316,7 @@ def _all_interleavings(
 def _interleaved(
     scene: Scene, database: Database, one: Callable[[Scene], object], other: Callable[[Scene], object], *, at: int
 ) -> int | None:
-    """Runs `other` before statement number `at` of `one`; None if `one` had fewer."""
+    """Runs `other` before statement number `at` of `one`; returns None if `one` has fewer statements."""
     outcomes: list[BaseException | None] = []
     second = threading.Thread(target=_tried, args=(other, scene, outcomes))
     ours, number = threading.get_ident(), 0

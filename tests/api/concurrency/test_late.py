@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever comes second, and late: it is told to come again, not that the API is broken."""
+"""A transaction that loses a race when its time is up: the client is told to retry, not that the API is broken."""
 
 from uuid import uuid4
 
@@ -17,7 +17,7 @@ from vgpumgr.wire.problem import Code
 def test_a_collision_after_a_long_wait_is_answered_with_busy(
     world: World, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if the one with the same name had kept us waiting for all the time that we have."""
+    """The conflict occurs as if the other tenant of that name had blocked this transaction for the whole time limit."""
     taken = world.tenant()
 
     def collide(session: Session) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger of two replicas, one or the other of which is killed, holds what was granted and used, to the last digit.
+"""The ledger of two replicas that are killed in turn records exactly what was granted and used.
 
-Meters tell the same several times and at once, claims are asked for twice, deleted twice and confirmed gone twice. What
-was used is what the played meters counted; what was granted is what the events say of each claim, read past the API.
+Meters repeat messages and send several at once; claims are requested, deleted and confirmed absent twice. The played
+meters know what was used. The events of each claim, read from the database, tell what was granted.
 """
 
 import csv
@@ -29,13 +29,14 @@ US = timedelta(microseconds=1)
 SHARE, MEM_GIB = 7, 1
 GRANTED = ("slice_us", "releasing_us", "granted_ns", "mem_byte_us")
 TELLERS = 2
-"""Of each meter."""
+"""Tellers of each meter."""
 MESSAGES, LIVES = 4, 1
-"""So many each teller sends and each tenant ends at least, before, between and after the blows."""
+"""Minimum numbers of messages of each teller and of ended claims of each tenant, before, between and after the
+blows."""
 
 
 class Tenant(threading.Thread):
-    """Claims and deletes until `calm`, each of it twice; confirms on its host's behalf what is gone, twice too."""
+    """Claims and deletes until `calm`, each request twice; also reports deleted slices absent twice, for the host."""
 
     def __init__(self, fleet: Fleet, name: str, profile: str, host: Host, calm: threading.Event, seed: int) -> None:
         super().__init__(daemon=True)
@@ -72,7 +73,7 @@ class Tenant(threading.Thread):
 
 
 def ledgers(deployment: Deployment, query: str) -> Iterator[list[dict[str, Any]]]:
-    """The rows as each replica has them, from its list and from its CSV."""
+    """The rows of each replica, from its list and from its CSV."""
     for replica in deployment.replicas:
         assert replica.address is not None
         for path in ("/v1/usage/ledger", "/v1/usage/ledger.csv"):
@@ -99,7 +100,7 @@ def totals(rows: list[dict[str, Any]], names: tuple[str, ...]) -> dict[str, dict
 
 
 def granted(fleet: Fleet) -> dict[str, dict[str, int]]:
-    """By the events of each claim's life."""
+    """Computes what was granted from the events of each claim."""
     lives: dict[str, dict[str, Any]] = {}
     for object_, tenant, kind, at in fleet.audit.ask("SELECT object, tenant, kind, at FROM events ORDER BY id"):
         if kind.startswith("slice."):
@@ -117,7 +118,7 @@ def granted(fleet: Fleet) -> dict[str, dict[str, int]]:
 
 
 def watched(workers: list[Teller | Tenant], done: list[int]) -> None:
-    """Until each has done so much more; fails with what stopped one."""
+    """Waits until each worker has made this much progress; fails with the error of a worker that stopped."""
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         for each in workers:
@@ -141,7 +142,7 @@ def play(deployment: Deployment, *, kills: int, seed: int) -> None:
     began = datetime.now(UTC)
     tenants, profile = [fleet.tenant() for _ in range(2)], fleet.profile(share=SHARE, gib=MEM_GIB)
     hosts = [fleet.host(16) for _ in range(2)]
-    for host in hosts:  # who never had a claim on a GPU uses nothing of it
+    for host in hosts:  # a tenant without any claim on a GPU cannot use it
         for tenant in tenants:
             claimed = fleet.claim(tenant, profile, host=host.name)
             assert fleet.operator.ask("DELETE", f"/v1/slices/{claimed['id']}").status == 202

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two transactions that meet wait for each other in one order only: none is given up by the database and repeated."""
+"""Two transactions that meet wait in one direction only, so the database aborts neither and none is repeated."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.parametrize("engine_name", ["postgresql"])
 
 
 class Counted:
-    """Transactions, and how often each was begun."""
+    """Counts how often each transaction was begun."""
 
     def __init__(self) -> None:
         self.begun: Counter[str] = Counter()
@@ -38,7 +38,8 @@ class Counted:
 
 
 def test_a_claim_on_a_gpu_and_one_of_what_is_held_there(world: World, database: Database, url: str) -> None:
-    """The second takes no room and waits for nobody's: it may have some on a GPU that the first will ask for."""
+    """The second claim needs no free room, so it takes no lock on free room. It may already hold a GPU that the first
+    claim wants."""
     host = world.host("one")
     world.tenant("acme")
     profile = world.profile(share=250)
@@ -55,7 +56,7 @@ def test_a_claim_on_a_gpu_and_one_of_what_is_held_there(world: World, database: 
 
 
 def test_a_report_and_an_enrolment_of_the_same_host(world: World, database: Database, url: str) -> None:
-    """A report locks its row first and the host last; so does who enrols."""
+    """A report locks its own row first and the host last; an enrolment does the same."""
     agent, counted = world.host("one"), Counted()
     token = world.run(hosts.reenroll, "one").enroll_token
     request = Enroll(agent_version="2", boot_id=uuid4())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A slice that is moved, and at the same moment everything else that may happen to it: one charge, and one host at most
-whose VMs may start with it.
+"""A slice that is moved while everything else happens to it at the same moment: one charge, and at most one host that
+can start VMs with it.
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ class Pair:
         return self.old.sending(self.old.report(document, absent=(self.slice_id,)))
 
     def startable(self) -> list[str]:
-        """With which slices VMs may start, on both hosts."""
+        """The slices with which VMs may start, on both hosts."""
         return [one["id"] for host in (self.old, self.new) for one in host.desired()["slices"]]
 
     def whole(self, *, used: int) -> None:

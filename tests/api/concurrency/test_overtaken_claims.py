@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A claim that had chosen its place before an operator closed the host: it waits, and is then decided anew."""
+"""A claim chose its place before an operator closed the host: the claim waits and is then decided again."""
 
 from collections.abc import Callable
 from typing import Any
@@ -85,7 +85,7 @@ def test_whoever_closed_the_host_meanwhile_the_claim_is_refused(
 def test_a_fence_waits_for_those_who_may_be_drawing_from_what_is_held_there(
     world: World, database: Database, url: str
 ) -> None:
-    """So that what they claim is lost with the host, and none of the two has to begin again."""
+    """The fence waits, so their claims are lost with the host, and neither transaction has to start again."""
     world.host(HOST)
     world.tenant("acme")
     world.tenant("web", account="acme")
@@ -107,7 +107,7 @@ def test_a_fence_waits_for_those_who_may_be_drawing_from_what_is_held_there(
 def test_a_place_that_was_reserved_while_its_host_was_fenced_is_drawn_by_nobody(
     world: World, database: Database, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fence knew nothing of the reservation, so that its quota holds up no claim, and drawing locks no GPU."""
+    """The fence did not see the reservation, so it did not lock the quota. A claim that draws from it locks no GPU."""
     world.host(HOST)
     world.tenant("acme")
     profile = world.profile(share=250)

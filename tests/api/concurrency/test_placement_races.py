@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches, ties, policies and reservations at the same moment: the fixture audits what is left."""
+"""Batches, affinities, policies and reservations at the same moment; the fixture audits the result."""
 
 import random
 from typing import Any
@@ -12,7 +12,7 @@ WIDE = 8
 
 
 def zone(fleet: Fleet, hosts: int, gpus: int) -> dict[str, str]:
-    """Hosts of this test alone; returns what selects them."""
+    """Makes hosts for this test alone; returns the selector for them."""
     selector = {"zone": fleet.name("zone")}
     for _ in range(hosts):
         path = f"/v1/hosts/{fleet.host(*[64] * gpus).name}"
@@ -22,7 +22,7 @@ def zone(fleet: Fleet, hosts: int, gpus: int) -> dict[str, str]:
 
 
 def test_of_batches_that_come_at_once_each_is_whole_or_nothing(fleet: Fleet) -> None:
-    """They take the same GPUs in any order and never wait for each other in a circle."""
+    """Batches take the same GPUs in any order and never deadlock."""
     rng = random.Random(5)
     for _ in range(ROUNDS):
         selector, profile = zone(fleet, 2, 2), fleet.profile(share=300)
@@ -38,7 +38,7 @@ def test_of_batches_that_come_at_once_each_is_whole_or_nothing(fleet: Fleet) -> 
         assert set(outcomes(replies)) <= {"done", "capacity.none"}
         used = [fleet.quota(tenant)["used_slices"] for tenant in tenants]
         assert used == [3 if reply.status == 201 else 0 for reply in replies]
-        assert outcomes(replies)["done"] == 4  # 12 places of 3 on each of 4 GPUs
+        assert outcomes(replies)["done"] == 4  # 4 GPUs with 3 places each; a batch takes 3
 
 
 def test_slices_that_must_not_be_together_are_not_even_if_claimed_at_once(fleet: Fleet) -> None:
@@ -86,7 +86,7 @@ def test_a_reservation_that_ends_while_its_places_are_taken_gives_back_the_rest(
 
 
 def shared(fleet: Fleet, policy: str, **members: Any) -> str:
-    """The name of a host with one GPU of a policy."""
+    """Returns the name of a host with one GPU of this policy."""
     name = fleet.name("host")
     [described] = inventory([64])
     return Host(fleet, name, enrolled(fleet.operator, name), [described | {"policy": policy} | members]).name
@@ -100,7 +100,8 @@ def profile_of(fleet: Fleet, policy: str, share: int) -> str:
 
 
 def test_no_more_claims_come_to_a_gpu_than_it_has_places(fleet: Fleet) -> None:
-    """Free share does not tell: each asks for far less than its part, so that only their number stands in the way."""
+    """Free share does not limit these claims: each asks for far less than its part, so only the number of places
+    does."""
     for places in range(1, ROUNDS + 1):
         host, profile = shared(fleet, "fixed_share", places=places), profile_of(fleet, "fixed_share", 10)
         tenants = [fleet.tenant() for _ in range(WIDE)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that collide, on purpose and at the same moment: exactly one outcome, never 500, never both."""
+"""Requests that collide on purpose at the same moment have exactly one outcome: never a 500, never both."""
 
 import random
 from collections import Counter
@@ -44,7 +44,7 @@ def test_one_idempotency_key_serves_one_of_two_requests(fleet: Fleet) -> None:
 
 
 def test_the_last_places_of_gpus_are_all_given_and_none_twice(fleet: Fleet) -> None:
-    # Of one tenant they would wait for each other at its quota already.
+    # Claims of one tenant would wait for each other at its quota.
     tenants, profile = [fleet.tenant() for _ in range(16)], fleet.profile(share=250)
     for _ in range(ROUNDS):
         host = fleet.host(64, 64)
@@ -58,7 +58,7 @@ def test_the_last_memory_of_a_gpu_is_given_once(fleet: Fleet) -> None:
     host = fleet.host(16)
     body = {"profile": profile, "host": host.name}
     replies = at_once([fleet.ask("POST", "/v1/slices", body | {"tenant": tenant}) for tenant in tenants])
-    # A slice of 3 GiB is of the type with 4.
+    # A slice of 3 GiB uses the type with 4 GiB.
     assert outcomes(replies) == {"done": 4, "capacity.none": 8}
 
 
@@ -69,7 +69,7 @@ def test_the_last_of_a_quota_is_given_once(fleet: Fleet, whose: str, limits: dic
     profile = fleet.profile(share=100)
     account = fleet.tenant(limits if whose == "account" else {})
     projects = [fleet.tenant(limits if whose == "project" else {}, account=account) for _ in range(2)]
-    # An account's quota is shared by its projects and by itself; a project's is its own.
+    # An account and its projects share the account's quota; a project's quota is its own.
     owners = [account, *projects] if whose == "account" else projects[:1]
     bodies = [{"tenant": owners[number % len(owners)], "profile": profile} for number in range(12)]
     replies = at_once([fleet.ask("POST", "/v1/slices", body) for body in bodies])
@@ -78,7 +78,7 @@ def test_the_last_of_a_quota_is_given_once(fleet: Fleet, whose: str, limits: dic
 
 
 def test_a_quota_cut_lets_no_claim_in_after_it(fleet: Fleet) -> None:
-    """Claims before the cut stay and are scaled, claims after it are refused; which is which, their order decides."""
+    """Claims before the cut stay and are scaled; claims after it are refused. Their order decides."""
     rng = random.Random(7)
     for _ in range(ROUNDS):
         host = fleet.host(64, 64)
@@ -94,7 +94,7 @@ def test_a_quota_cut_lets_no_claim_in_after_it(fleet: Fleet) -> None:
         answered = next(reply for reply in replies if "used_share_permille" in (reply.body or {}))
         used = fleet.quota(tenant)["used_share_permille"]
         assert used == 100 * claims["done"]
-        # After the cut only what still fitted under it was let in.
+        # After the cut, only claims that still fitted the new limit were granted.
         before_cut = answered.body["used_share_permille"]
         assert used <= max(before_cut, limit), f"{used} permille claimed, {before_cut} at the cut to {limit}"
         assert fleet.ask("POST", "/v1/slices", body)().code == ("quota.exceeded" if used + 100 > limit else "")
@@ -102,7 +102,7 @@ def test_a_quota_cut_lets_no_claim_in_after_it(fleet: Fleet) -> None:
 
 
 def test_a_cut_reaches_the_host_with_a_newer_generation(fleet: Fleet) -> None:
-    """Document by document while claims, cuts and raises race: one generation is one document."""
+    """Reads documents one by one while claims, cuts and raises race: one generation is always one document."""
     host = fleet.host(64, 64)
     account = fleet.tenant()
     tenant, profile = fleet.tenant(account=account), fleet.profile(share=100)
@@ -142,7 +142,7 @@ def test_of_two_changes_of_one_generation_one_is_made(fleet: Fleet) -> None:
 
 
 def _is_scaled(fleet: Fleet, host: Host, tenant: str, limit: int, *, account_limit: int | None = None) -> None:
-    """What the host is told is share * limit / used, counted here from the rows; `tenant` is alone on the host."""
+    """The host is told share * limit / used, computed here from the rows; `tenant` is alone on the host."""
     rows = [row for row in fleet.audit.slices().values() if row.tenant == tenant]
     used = sum(row.share_permille for row in rows)
     limit = min(limit, limit if account_limit is None else account_limit)
@@ -182,14 +182,14 @@ def test_binding_and_deleting_a_slice_leaves_a_tombstone_either_way(fleet: Fleet
         row = fleet.stored(slice_id)
         assert row.state == "releasing"
         assert (row.vm_uuid is not None) == (bound.status == 200)
-        # One change by the deletion, one by a binding: nothing was done twice.
+        # One change by the deletion and one by a binding: nothing was done twice.
         assert {reply.body["generation"] for reply in deleted} == {3 if bound.status == 200 else 2}
         host.fulfil()
         assert fleet.stored(slice_id) is None
 
 
 def test_a_report_of_before_the_deletion_frees_nothing(fleet: Fleet) -> None:
-    """The host has no device yet and says so while the claim is deleted: only its next report counts."""
+    """The host reports the device absent before it made it, while the claim is deleted. Only its next report counts."""
     host = fleet.host()
     tenant, profile = fleet.tenant(), fleet.profile()
     for _ in range(ROUNDS * 2):
@@ -225,7 +225,8 @@ def test_a_tombstone_confirmed_twice_gives_back_once(fleet: Fleet) -> None:
 
 
 def test_of_two_agents_the_one_that_started_last_is_believed(fleet: Fleet) -> None:
-    """Two agents of one host send all at once, in any order: the newest report is kept, no older one follows it."""
+    """Two agents of one host send everything at once, in any order: the newest report is kept, and no older one
+    replaces it."""
     rng = random.Random(11)
     for _ in range(ROUNDS):
         host = fleet.host()
@@ -274,7 +275,7 @@ def test_what_is_claimed_cannot_be_deleted_at_the_same_moment(fleet: Fleet) -> N
         claimed, ended = outcomes(replies[:3]), outcomes(replies[3:])
         assert set(claimed) <= {"done", "object.unknown"}
         assert set(ended) <= {"done", "object.in_use"}
-        # Either there is a claim and both things it needs, or at least one of them is gone and there is none.
+        # Either the claim and the two objects that it needs exist, or an object is gone and there is no claim.
         assert (claimed["done"] > 0) == (ended == {"object.in_use": 2})
 
 

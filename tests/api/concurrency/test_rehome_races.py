@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims that are moved to another GPU while somebody waits for their slice, or for a GPU."""
+"""Claims that move to another GPU while another transaction waits for their slice or for a GPU."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +31,7 @@ def agent(world: World) -> Agent:
 
 @pytest.fixture
 def claimed(world: World, agent: Agent) -> Slice:
-    """A claim on that card, which is replaced by another."""
+    """A claim on that card, which is then replaced by another card."""
     world.tenant("acme")
     made = world.claim("acme", world.profile(share=300, gib=4, name="part"))
     plugged(agent, card("GPU-b", THERE))

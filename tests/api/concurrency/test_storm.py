@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""64 clients claim and delete while hosts are fenced, and API processes and PostgreSQL itself are killed, under them.
+"""64 clients claim and delete while hosts are fenced and API processes and PostgreSQL are killed.
 
-What must hold afterwards is asked of the database directly, and compared with what clients, hosts and watchers were
-told. The seed is printed; scheduling of threads remains the machine's.
+Afterwards the test queries the database directly, checks what must hold, and compares it with what clients, hosts and
+watchers received. The seed is printed, but the scheduling of threads is not repeatable.
 """
 
 import random
@@ -26,15 +26,15 @@ from tests.api.concurrency.watcher import Watcher
 ASKED_AGAIN = 40
 SETTLE_S = 60
 CLAIMS, DELETES = 96, 48
-"""How many must have been confirmed: a storm in which nothing happened proves nothing."""
+"""Minimum numbers of confirmed requests: a storm without traffic proves nothing."""
 
 CROWDED = {"tenant_requests_at_once": 0}
-"""None of a tenant's many clients is to wait outside until others are done."""
+"""No client of a tenant has to wait until the others of that tenant are done."""
 
 
 @dataclass
 class Storm:
-    """A run: everybody at work until `calm`."""
+    """A run: everybody works until `calm`."""
 
     deployment: Deployment
     seed: int
@@ -59,7 +59,7 @@ class Storm:
             each.start()
 
     def calm(self) -> None:
-        """Lets everybody come to an end: clients get their answers, hosts fulfil all tombstones."""
+        """Lets every client and host finish: clients get their answers, hosts fulfil all tombstones."""
         self._stop.set()
         for each in self._clients:
             each.join()
@@ -70,7 +70,7 @@ class Storm:
             assert not agent.is_alive(), f"{agent.host} still has tombstones after {SETTLE_S} s"
 
     def still(self) -> None:
-        """Ends what nobody waits for: requests of impatient clients that are under way."""
+        """Waits for the requests of impatient clients that are still under way."""
         for replica in self.deployment.replicas:
             replica.kill()
         self.deployment.replicas[0].start()
@@ -79,7 +79,7 @@ class Storm:
 def rage(
     storm: Storm, rng: random.Random, blows: list[Callable[[], None]], *, pause_s: tuple[float, float] = (0.1, 0.7)
 ) -> None:
-    """Strikes each blow at a random moment, in a random order."""
+    """Strikes the blows in random order, after random pauses."""
     rng.shuffle(blows)
     for blow in blows:
         time.sleep(rng.uniform(*pause_s))
@@ -99,7 +99,7 @@ def restarted(replica: Replica) -> Callable[[], None]:
 
 
 def fenced(deployment: Deployment, host: str) -> Callable[[], None]:
-    """Declares a host dead that lives; its agent brings it back."""
+    """Declares a live host dead; its agent enrols it again."""
 
     def blow() -> None:
         operator, path = deployment.caller(), f"/v1/hosts/{host}"
@@ -114,7 +114,7 @@ def fenced(deployment: Deployment, host: str) -> Callable[[], None]:
 
 
 def check(storm: Storm) -> None:
-    """Every promise, against the database, the hosts' memory and the watchers'."""
+    """Checks every promise against the database, the hosts' memory and the watchers' memory."""
     ledger, audit = storm.ledger, Audit(storm.deployment.url)
     _ask_again(storm)
     watched, tenant_watched = storm.watcher.finish(), storm.tenant_watcher.finish()
@@ -149,7 +149,7 @@ def check(storm: Storm) -> None:
 
 
 def _ask_again(storm: Storm) -> None:
-    """An answered request, sent again, gets its first answer, whatever became of the slice."""
+    """An answered request that is sent again gets its first answer, whatever became of the slice."""
     answered = list(storm.ledger.claimed.items())
     for slice_id, told in random.Random(storm.seed).sample(answered, min(ASKED_AGAIN, len(answered))):
         again = storm.deployment.caller(told.token).ask("POST", "/v1/slices", told.body, key=told.key)
@@ -157,7 +157,7 @@ def _ask_again(storm: Storm) -> None:
 
 
 def report(storm: Storm, began_s: float) -> None:
-    """What the run was like, and that enough of everything happened."""
+    """Prints a summary of the run, and checks that enough of everything happened."""
     outcomes, tally = storm.ledger.outcomes, storm.deployment.tally
     documents = sum(agent.documents for agent in storm.agents)
     print(f"{time.monotonic() - began_s:.1f} s, {dict(outcomes)}, {dict(tally)}, {documents} documents")
@@ -173,7 +173,7 @@ def report(storm: Storm, began_s: float) -> None:
 
 
 def weather(deployment: Deployment, seed: int, blows: list[Callable[[], None]], **options: tuple[float, float]) -> None:
-    """One storm from the first tenant to the last check."""
+    """Runs one storm from the first tenant to the last check."""
     began_s = time.monotonic()
     run = Storm(deployment, seed)
     rage(run, random.Random(seed), [*blows, *(fenced(deployment, host) for host in HOSTS)], **options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watchers of two replicas that are killed again and again: each event once, in order, whatever dies when."""
+"""Watchers of two replicas that are repeatedly killed get each event once and in order."""
 
 import random
 import threading
@@ -20,7 +20,7 @@ WRITERS = 2
 
 
 class Writing:
-    """Threads that make tenants, and one whose transactions stay open for long."""
+    """Threads that make tenants, and one thread whose transactions stay open for a long time."""
 
     def __init__(self, deployment: Deployment, seed: int) -> None:
         self._deployment = deployment
@@ -89,7 +89,7 @@ def watch_through(deployment: Deployment, *, kills: int, seed: int) -> None:
         time.sleep(rng.uniform(0, 0.5))
         replica.start()
     writing.stop()
-    # A reader numbers what is left; its own event is the last.
+    # A reader numbers the remaining events; the event of the token that is made here is the last one.
     assert caller.ask("POST", "/v1/tenants", {"name": "late", "account": "acme"}, key="late").status == 201
     assert caller.ask("POST", "/v1/tokens", {"role": "viewer"}).status == 201
     while (page := caller.ask("GET", "/v1/events?page_size=1000&after=0&about=token").body)["next_page_token"]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of a tenant that meet others of it: exactly one of two wins, and no claim waits."""
+"""Concurrent changes of one tenant: exactly one of two succeeds, and no claim waits."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ postgresql = pytest.mark.parametrize("engine_name", ["postgresql"])
 
 
 def named(world: World, name: str, external_id: str) -> Any:
-    """A change of what another system calls a tenant, of generation 1."""
+    """Changes the name that another system uses for a tenant, at generation 1."""
 
     def change(session: Session) -> Any:
         return tenants.patch_tenant(session, world.operator, name, TenantPatch(external_id=external_id), if_match=1)

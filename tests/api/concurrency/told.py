@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host's meter whose messages come twice, late, cut off and several at once, to any replica.
+"""A host's meter whose messages arrive twice, late, truncated and several at once, at any replica.
 
-What it counted is the truth that the ledger is held against.
+The ledger is compared with what this meter counted.
 """
 
 import random
@@ -15,13 +15,13 @@ from tests.api.concurrency.deployment import Caller
 
 COUNTED = ("run_ns", "due_ns", "assured_ns", "throttled_ns", "reserved_ns")
 MOST_NS = 10**6
-"""By how much a count grows at most: far from what a GPU can do in an hour, however long a test takes."""
+"""The most by which a count grows: far below what a GPU can do in an hour, however long a test takes."""
 
 
 class Meter:
     """Counts for groups on the GPUs of one host; threads share it.
 
-    A group is of a tenant on a GPU. `acknowledged`: up to where the ledger is known to have it.
+    A group belongs to a tenant on a GPU. `acknowledged`: the newest revision that the ledger is known to have.
     """
 
     def __init__(self, host: str, groups: list[tuple[str, str]], seed: int) -> None:
@@ -36,7 +36,7 @@ class Meter:
         self._before: list[dict[str, Any]] = []
 
     def grow(self) -> None:
-        """Some group works, in this hour or, as far as the meter knew until now, in the one before."""
+        """Some group works in this hour, or in the hour before that the meter has not reported yet."""
         with self._lock:
             hour = int(time.time()) // 3600 - self._rng.choice((0, 0, 1))
             gpu, tenant = self._rng.choice(self._groups)
@@ -47,7 +47,7 @@ class Meter:
                 counts[name] += self._rng.randint(-MOST_NS if name == "due_ns" else 0, MOST_NS)
 
     def message(self) -> dict[str, Any]:
-        """What is to be told, as an agent would say it now: often more than is needed, or only a part."""
+        """Returns a message like an agent would send now: often with more than is needed, or with only a part."""
         with self._lock:
             after = self._rng.choice((self.acknowledged, self.acknowledged, self._rng.randint(0, self.acknowledged)))
             through = self._rng.choice((self._newest, self._newest, self._rng.randint(after, self._newest)))
@@ -60,10 +60,10 @@ class Meter:
             return said | {"readings": readings}
 
     def tell(self, caller: Caller, message: Mapping[str, Any]) -> None:
-        """Sends it until it is answered.
+        """Sends the message until it is answered.
 
-        One that others have overtaken looks like a meter that was put back. An agent, who sends one after the other,
-        would not be there any more to hear that.
+        A message that later ones have overtaken looks like a meter that was set back. An agent sends its messages one
+        by one, so it would no longer wait for that answer.
         """
         reply = caller.ask("POST", f"/v1/hosts/{self.host}/usage", message)
         assert reply.status == 200, reply.body
@@ -72,12 +72,12 @@ class Meter:
             self.acknowledged = max(self.acknowledged, reply.body["revision"])
 
     def finish(self, caller: Caller) -> None:
-        """Tells all that is left."""
+        """Reports everything that is left."""
         while self.acknowledged < self._newest:
             self.tell(caller, self.message())
 
     def begin_anew(self) -> None:
-        """Its disk was lost after all was told: the next counts from nothing, under another id."""
+        """The meter's disk was lost after everything was reported: the next meter counts from zero under another id."""
         with self._lock:
             assert self.acknowledged == self._newest
             self._before += self._rows()
@@ -85,7 +85,7 @@ class Meter:
             self._counts.clear()
 
     def truth(self) -> dict[str, dict[str, int]]:
-        """What each tenant's groups were counted in all."""
+        """The totals of each tenant's groups."""
         sums: dict[str, dict[str, int]] = {}
         for row in (*self._before, *self._rows()):
             of = sums.setdefault(row["tenant"], dict.fromkeys(COUNTED, 0))
@@ -98,9 +98,9 @@ class Meter:
 
 
 class Teller(threading.Thread):
-    """Tells of a meter until `calm`. Several of one meter know nothing of each other's messages under way.
+    """Reports a meter until `calm`. Several tellers of one meter do not know of each other's messages under way.
 
-    `late`: messages of before, the last ones. `trouble`: what stopped it.
+    `late`: its last messages, for sending again. `trouble`: the error that stopped it.
     """
 
     def __init__(self, meter: Meter, caller: Caller, calm: threading.Event, seed: int) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One transaction that has said everything but commit, and another that comes meanwhile. PostgreSQL only."""
+"""One transaction that has done everything except commit, and another that arrives meanwhile. PostgreSQL only."""
 
 import threading
 import time
@@ -23,9 +23,10 @@ def behind(
     *,
     then: Callable[[Session], Any] = lambda _: None,
 ) -> tuple[Any, Any, bool]:
-    """Lets `first` commit when `late` waits for one of its locks, or is through without; and before that do `then`.
+    """Waits until `late` waits for a lock of `first` or has ended without waiting; then calls `then`, and `first`
+    commits.
 
-    Returns what both returned, or their refusals, and whether `late` waited.
+    Returns the results or refusals of the two, and whether `late` waited.
     """
     said, may_commit = threading.Event(), threading.Event()
     waited = False

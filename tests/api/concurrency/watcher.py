@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client that follows the events during a whole run and keeps what it saw, in the order in which it saw it."""
+"""A client that follows the events during a whole run and keeps them in the order in which it saw them."""
 
 import threading
 from typing import Any
@@ -10,7 +10,7 @@ PERIOD_S = 0.05
 
 
 class Watcher(threading.Thread):
-    """Asks for what comes after the last event it saw, until `finish`."""
+    """Asks for the events after the last one it saw, until `finish`."""
 
     def __init__(self, deployment: Deployment, name: str, *, token: str | None = None, page_size: int = 50) -> None:
         super().__init__(name=f"watcher-{name}", daemon=True)
@@ -29,7 +29,7 @@ class Watcher(threading.Thread):
             self.complaints.append(repr(error))
 
     def finish(self) -> list[int]:
-        """Sees what is left and returns all numbers in the order in which they came."""
+        """Reads the remaining events and returns all numbers in the order in which they came."""
         self._stopping.set()
         self.join()
         return [event["seq"] for event in self.seen]
