@@ -20,7 +20,7 @@ from tests.api.world import World
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leaves SQLite to `make test-long` where a file says so."""
+    """Runs SQLite tests only in `make test-long` where a file says so."""
     for item in items:
         parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         if item.get_closest_marker("sqlite_long") and parameters.get("engine_name") == "sqlite":
@@ -28,12 +28,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """To look for garbage among all modules and tests again and again takes a tenth of the time."""
+    """Repeated garbage collections over all modules and tests would take a tenth of the run time."""
     collect_seldom()
 
 
 class Clock:
-    """Stands still until told otherwise."""
+    """A clock that stands still until a test changes it."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -47,32 +47,32 @@ class Clock:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Cluster]:
-    """A cluster of this session's own, on a unix socket."""
+    """The session's cluster, on a Unix socket."""
     with Cluster.started() as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def templates(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Templates:
-    """Databases that are made once."""
+    """Templates: databases that are made once and then copied."""
     return Templates(lambda: request.getfixturevalue("postgresql"), tmp_path_factory.mktemp("templates"))
 
 
 @pytest.fixture(scope="session")
 def postgresql_template(templates: Templates) -> str:
-    """The name of a database that is fresh from ``vgpumgr-api init``, but for the token."""
+    """The name of a database like ``vgpumgr-api init`` leaves it, but without the token."""
     return templates.database("fresh", _make)
 
 
 @pytest.fixture(scope="session")
 def sqlite_template(templates: Templates) -> Path:
-    """The same as a file."""
+    """The same as an SQLite file."""
     return templates.file("fresh", _make)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def engine_name(request: pytest.FixtureRequest) -> str:
-    """Which engine a test runs on; every test that uses a database runs on both, if not all in `make test`."""
+    """The engine of a test. Every test with a database runs on both, but not always both in `make test`."""
     return str(request.param)
 
 
@@ -100,7 +100,7 @@ def database_url(templates: Templates, engine_name: str, tmp_path: Path) -> Iter
 
 @pytest.fixture
 def clock() -> Clock:
-    """What time `database` thinks it is."""
+    """The clock of `database`."""
     return Clock()
 
 
@@ -120,7 +120,8 @@ def postgresql_lender(postgresql: Cluster, postgresql_template: str) -> Iterator
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest, engine_name: str, clock: Clock) -> Iterator[Database]:
-    """An empty database, lent; if the test asks for `database_url` as well, it is that one and the test's own."""
+    """An empty database on loan. If the test also asks for `database_url`, it is that database, which only this test
+    uses."""
     if "database_url" in request.fixturenames:
         opened = Database(request.getfixturevalue("database_url"), clock=clock)
         yield opened
@@ -133,13 +134,13 @@ def database(request: pytest.FixtureRequest, engine_name: str, clock: Clock) -> 
 
 @pytest.fixture
 def url(database: Database) -> str:
-    """The URL of `database`, for who looks at it past the services."""
+    """The URL of `database`, for tests that read it without the services."""
     return database.engine.url.set(drivername=database.engine.dialect.name).render_as_string(hide_password=False)
 
 
 @pytest.fixture
 def world(database: Database) -> World:
-    """Short ways to make and change things through the services."""
+    """Shortcuts that make and change objects through the services."""
     return World(database)
 
 

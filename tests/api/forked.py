@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``vgpumgr-api`` as a process, without the second that a new Python takes to import it.
+"""``vgpumgr-api`` as a process, without the second that a new Python needs to import it.
 
 Each process is forked from one that has imported the product and done nothing else, and runs the command's own `main`.
-That the command works from a shell is for http/test_serve and test_try_api to show.
+http/test_serve and test_try_api show that the command works from a shell.
 """
 
 import asyncio
@@ -24,22 +24,22 @@ from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.main import main
 
-# What is read only when it is first wanted: drivers, steps of the schema, the protocol, the event loop's part.
+# Import what is otherwise loaded on first use: drivers, migrations, the HTTP protocol, the event loop's backend.
 for url in ("sqlite:///nowhere", "postgresql://nowhere/none"):
     uvicorn.Config(create_app(Database(url)), log_config=None).load()
 schema.newest()
 asyncio.run(anyio.sleep(0))
 gc.collect()
-gc.freeze()  # a process that is forked looks for garbage when it begins to serve, and need not among all modules
+gc.freeze()  # a forked process collects garbage when it serves; then it need not scan all modules
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload([__name__])
 
 
 class Forked:
-    """A process that was started. Has the methods of `subprocess.Popen` that tests use.
+    """A process that was started. It has the methods of `subprocess.Popen` that tests use.
 
-    What it prints is added to the files `errors` and `output`. It kills itself when it comes to the function `dies_at`,
-    which is given as its module and its name.
+    Its output is appended to the files `errors` and `output`. It kills itself when it calls the function `dies_at`,
+    given as module and name.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Forked:
         dies_at: tuple[str, str] | None = None,
     ) -> None:
         self.args = ["vgpumgr-api", *map(str, words)]
-        errors.touch()  # it may be looked at before the process has begun
+        errors.touch()  # a test may read the file before the process has started
         self._process = _FORKS.Process(target=_run, args=(self.args[1:], output, errors, dies_at), daemon=True)
         self._process.start()
         assert self._process.pid is not None

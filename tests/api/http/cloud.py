@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cloud in small: the real application on a real database, with operators, tenants and hosts who call it."""
+"""A small cloud: the real application on a real database, with operators, tenants and hosts as its callers."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,11 @@ GPU = "0000:03:00.0"
 MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
 
 ANSWER_S = 60.0
-"""A request that takes longer is never answered: the client itself would wait for ever."""
+"""A request that takes longer counts as never answered; the client itself would wait for ever."""
 
 
 class Answering:
-    """An application that fails a request which it does not answer in time."""
+    """Makes a request fail if the application does not answer it in time."""
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
@@ -45,7 +45,7 @@ class Answering:
 
 
 class Caller:
-    """Somebody with a token, or without one. Answers are checked for what all have in common."""
+    """A client with or without a token. It checks what all answers have in common."""
 
     def __init__(self, http: TestClient, token: str | None) -> None:
         self.http = http
@@ -71,7 +71,7 @@ class Caller:
         return self.ok("POST", path, status, json, **options)
 
     def patch(self, path: str, json: Any) -> Any:
-        """As a careful client does it: with the ETag of what was read."""
+        """Patches like a careful client: with the ETag of what it read."""
         etag = self("GET", path).headers["etag"]
         return self.ok("PATCH", path, 200, json, headers={"If-Match": etag})
 
@@ -93,7 +93,7 @@ class Caller:
 
 
 class Host(Caller):
-    """A host's agent, which has whatever it was told to have."""
+    """A host's agent; it has the devices that it was last told to have."""
 
     def __init__(self, http: TestClient, token: str, host_id: UUID, name: str) -> None:
         super().__init__(http, token)
@@ -103,10 +103,10 @@ class Host(Caller):
         self.agent_epoch = 1
         self.seq = 0
         self.gpu_members: dict[str, Any] = {}
-        """What else it says of each of its GPUs."""
+        """Extra members for each of its GPUs in reports."""
 
     def copied(self) -> "Host":
-        """A second machine that was made of this one's disk, and was started."""
+        """A second machine with a copy of this one's disk, after its start."""
         other = copy(self)
         other.boot_id, other.agent_epoch, other.seq = uuid4(), self.agent_epoch + 1, 0
         return other
@@ -115,7 +115,7 @@ class Host(Caller):
         return Desired.model_validate(self.get(f"/v1/hosts/{self.id}/desired"))
 
     def report(self, *, gpus: Sequence[str] = (GPU,), obey: bool = True) -> bool:
-        """Reports that everything is as desired; `obey` False: that nothing is, as after a boot."""
+        """Reports that everything is as desired. `obey` False: reports that nothing is, like after a boot."""
         wanted = self.desired()
         self.seq += 1
         types = [ReportedType(id=f"vgpumgr-{gib}g", mem_bytes=gib * GIB) for gib in (1, 2, 4)]
@@ -163,7 +163,7 @@ class Host(Caller):
 
 
 class Cloud:
-    """Begins with an operator and nothing else."""
+    """Starts with an operator and nothing else."""
 
     def __init__(self, database: Database, app: FastAPI | None = None) -> None:
         self.database = database
@@ -179,7 +179,7 @@ class Cloud:
         self.nobody = Caller(self.http, None)
 
     def tenant(self, name: str, *, account: str | None = None, **quota: int) -> Caller:
-        """A tenant with quota, and a token of it."""
+        """Makes a tenant with quota; returns a caller with its token."""
         self.operator.post("/v1/tenants", {"name": name, "account": account})
         if quota:
             self.operator.patch(f"/v1/quotas/{name}", quota)
@@ -193,7 +193,7 @@ class Cloud:
         self.operator.post("/v1/profiles", wanted)
 
     def host(self, name: str, *, gpus: Sequence[str] = (GPU,)) -> Host:
-        """A host that enrolled and reported its GPUs."""
+        """Makes a host that has enrolled and reported its GPUs."""
         announced = self.operator.post("/v1/hosts", {"name": name})
         once = Caller(self.http, announced["enroll_token"])
         enrolled = once.post("/v1/enroll", {"agent_version": "1", "boot_id": str(uuid4())}, status=200)

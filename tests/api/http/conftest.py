@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cloud`: the application on every kind of database that `database` offers."""
+"""`cloud`: the application on each kind of database that `database` offers."""
 
 from collections.abc import Iterator
 
@@ -12,6 +12,6 @@ from tests.api.http.cloud import Cloud
 @pytest.fixture
 def cloud(database: Database) -> Iterator[Cloud]:
     made = Cloud(database)
-    # One event loop for all requests, as in a server.
+    # All requests share one event loop, like in a server.
     with made.http:
         yield made

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An OIDC issuer: a server over TLS in a thread of its own, and the keys it signs with, in the test's hands.
+"""An OIDC issuer: a TLS server in a thread, and its signing keys, which the test controls.
 
-It serves a directory, reads a file anew for each request and notes each in ``requests``, so that a test rotates keys by
-`publish` and counts who asked.
+It serves a directory, reads the file again for each request, and records each request in ``requests``. So a test
+rotates keys with `publish` and counts the requests.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ AUDIENCE = "vgpumgr"
 
 @functools.cache
 def private_key(kind: str, number: int = 0) -> Any:
-    """A key, the same for the same arguments: those of RSA take long to find."""
+    """Returns the same key for the same arguments, because RSA keys take long to generate."""
     if kind.startswith("rsa"):
         return rsa.generate_private_key(public_exponent=65537, key_size=int(kind.removeprefix("rsa")))
     curves = {"p256": ec.SECP256R1(), "p384": ec.SECP384R1()}
@@ -42,7 +42,7 @@ def public_jwk(key: Any, **members: Any) -> dict[str, Any]:
 
 @dataclass
 class Issuer:
-    """`keys`: by their ids, what it signs with. They count once `publish` has been called."""
+    """`keys`: the signing keys by id. They take effect once `publish` has been called."""
 
     directory: Path
     url: str
@@ -53,7 +53,7 @@ class Issuer:
         return self.directory / "issuer.crt"
 
     def settings(self, **changes: Any) -> dict[str, Any]:
-        """The table ``[oidc]``."""
+        """Returns the table ``[oidc]``."""
         roles = {
             "admin": ["cloud-admins"],
             "operator": ["cloud-operators"],
@@ -78,7 +78,7 @@ class Issuer:
         return log.read_text().split() if log.exists() else []
 
     def token(self, *groups: str, key: str = "one", header: dict[str, Any] | None = None, **claims: Any) -> str:
-        """A token with claims that let it in, but for `groups` and what `claims` changes; None leaves one out."""
+        """Returns a token with valid claims, except for `groups` and the changes in `claims`; None removes a claim."""
         now = int(time.time())
         said = {"iss": self.url, "aud": AUDIENCE, "sub": "alice", "iat": now, "exp": now + 300, "groups": groups}
         said = {name: value for name, value in (said | claims).items() if value is not None}
@@ -92,7 +92,7 @@ class Issuer:
 
 @contextlib.contextmanager
 def issuing(directory: Path) -> Iterator[Issuer]:
-    """An issuer until the block ends; its discovery document and keys are there."""
+    """Runs an issuer until the block ends; its discovery document and keys are published."""
     directory.mkdir()
     make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
     files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", directory / "issuer.key"]

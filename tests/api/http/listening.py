@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server's sockets and protocol around any application, in the test's own event loop."""
+"""The server's sockets and HTTP protocol around any application, in the test's event loop."""
 
 import asyncio
 import contextlib
@@ -22,20 +22,20 @@ T = TypeVar("T")
 
 
 def run(work: Coroutine[None, None, T]) -> T:
-    """Fails rather than waits for what should end."""
+    """Runs the coroutine; fails if it does not end soon."""
     return asyncio.run(asyncio.wait_for(work, SOON_S))
 
 
 @dataclass
 class Listening:
-    """`noted`: what the protocol answered without the application."""
+    """`noted`: the answers that the protocol gave without the application."""
 
     address: tuple[str, int]
     connections: Connections
     noted: list[Exchange]
 
     async def open(self, *said: bytes, source: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> "Talk":
-        """A connection from a loopback address on which this is said, in pieces."""
+        """Connects from a loopback address and sends these pieces."""
         reader, writer = await asyncio.open_connection(*self.address, local_addr=(source, 0), ssl=tls)
         for part in said:
             writer.write(part)
@@ -44,7 +44,7 @@ class Listening:
         return Talk(reader, writer)
 
     async def empty(self) -> None:
-        """Returns when there are no connections."""
+        """Returns once there are no connections."""
         while len(self.connections):
             await asyncio.sleep(0.01)
 
@@ -55,7 +55,7 @@ class Talk:
     writer: asyncio.StreamWriter
 
     async def heard(self) -> bytes:
-        """All that comes until the end."""
+        """Returns everything up to the end of the connection."""
         got = b""
         with contextlib.suppress(ConnectionResetError):
             while piece := await self.reader.read(1000):
@@ -65,7 +65,7 @@ class Talk:
 
 
 def problem(answer: bytes) -> tuple[int, str, dict[str, str]]:
-    """Status, code and headers of an answer that is a problem."""
+    """Returns status, code and headers of a problem answer."""
     head, _, body = answer.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
@@ -77,7 +77,7 @@ def problem(answer: bytes) -> tuple[int, str, dict[str, str]]:
 
 @contextlib.asynccontextmanager
 async def listening(app: ASGIApp, *, tls: ssl.SSLContext | None = None, **settings: Any) -> AsyncIterator[Listening]:
-    """`settings`: of `[connections]`; here fractions of seconds are allowed."""
+    """`settings`: settings of `[connections]`; fractions of seconds are allowed here."""
     chosen = ConnectionSettings.model_construct(**(ConnectionSettings().model_dump() | settings))
     config = uvicorn.Config(
         app,

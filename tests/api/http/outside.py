@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of what the OpenAPI document bounds, the values that are just outside, and what it does not bound."""
+"""For bounds in the OpenAPI document: the values just outside them, and what has no bound."""
 
 import json
 import re
@@ -12,13 +12,13 @@ Place = tuple[str | int, ...]
 
 BEYOND = {"minimum": -1, "maximum": 1}
 LONGEST = 200
-"""Patterns take nothing that is so long, unless they take all."""
+"""No pattern matches a text of this length, unless it matches texts of any length."""
 INSTANT, UUID = "2026-11-21T12:00:00Z", "51ce0000-0000-4000-8000-000000000001"
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """A `value` that is refused at `place`. `field`: the member that is to be named, or in a map the key at fault."""
+    """A `value` that is refused at `place`. `field`: the member that the refusal must name; in a map, the wrong key."""
 
     place: Place
     value: Any
@@ -26,20 +26,20 @@ class Wrong:
 
 
 class Bounds:
-    """Those of one document."""
+    """The bounds of one document."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._known = document["components"]["schemas"]
 
     def resolved(self, schema: Schema) -> Schema:
-        """What a schema says of values that are not null."""
+        """Returns the schema of the values that are not null."""
         if "$ref" in schema:
             return self.resolved(self._known[schema["$ref"].rpartition("/")[2]])
         [*rest] = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
         return self.resolved(rest[0]) if len(rest) == 1 else schema
 
     def unbounded(self, schema: Schema, place: Place = ()) -> Iterator[Place]:
-        """Where there is none, upwards at least for what is counted."""
+        """Yields each place without a bound; for numbers that are counts, only the upper bound is needed."""
         schema = self.resolved(schema)
         for step, child in self._children(schema):
             yield from self.unbounded(child, (*place, step))
@@ -47,7 +47,7 @@ class Bounds:
             yield place
 
     def wrong(self, schema: Schema, good: Any, place: Place = ()) -> Iterator[Wrong]:
-        """Everything just outside of a value's bounds and of those of its members, which `good` has all of."""
+        """Yields every value just outside the bounds of a value and of its members; `good` has all members."""
         schema = self.resolved(schema)
         for step, child in self._children(schema):
             step = next(iter(good)) if step == "*" else step
@@ -65,7 +65,7 @@ class Bounds:
 
 
 def _needed(schema: Schema) -> set[str]:
-    """The keywords without which a value has no end."""
+    """Returns the keywords that bound a value from both sides."""
     match schema:
         case {"type": "integer"}:
             return {"minimum", "maximum"}
@@ -87,7 +87,7 @@ def _outside(schema: Schema, good: Any) -> Iterator[Any]:
             yield from ("x" * (length + 1) for length in _of(schema, "maxLength"))
         case {"format": "uuid"}:
             yield from (UUID[:-1], f"{UUID}0", "")
-        case {"format": "date-time"}:  # without a zone, and in a year that there is not in every zone
+        case {"format": "date-time"}:  # without a time zone, and in a year that some time zones do not have
             yield from (INSTANT[:-1], f"9999{INSTANT[4:]}", "")
         case {"type": "boolean"}:
             yield "maybe"
@@ -105,19 +105,19 @@ def _outside(schema: Schema, good: Any) -> Iterator[Any]:
 
 
 def _of(schema: Schema, bound: str) -> list[int]:
-    """A bound as an iterable, of nothing if there is none."""
+    """Returns a bound as a list; empty if there is no bound."""
     return [schema[bound]] if bound in schema else []
 
 
 def _unlike(pattern: str, good: str) -> Iterator[str]:
-    """The shortest text, a text with a line's end, and one that is a character too long."""
+    """Yields texts that do not match: the empty one, one with a newline, and one that is a character too long."""
     longer = (good + (good[-1:] or "x") * number for number in range(1, LONGEST))
     too_long = next((text for text in longer if not re.fullmatch(pattern, text)), "")
     yield from (text for text in ("", f"{good}\n", too_long) if not re.fullmatch(pattern, text))
 
 
 def put(body: Any, place: Place, value: Any) -> Any:
-    """A copy with another value there."""
+    """Returns a copy with another value at the place."""
     if not place:
         return value
     copied = list(body) if isinstance(body, list) else dict(body)
@@ -126,7 +126,7 @@ def put(body: Any, place: Place, value: Any) -> Any:
 
 
 def json_path(place: Place) -> str:
-    """How a refusal is to call a member of a body."""
+    """Returns the name that a refusal must use for a member of a body."""
     steps = ((f"[{each}]" if isinstance(each, int) else _name(each)) for each in place)
     return "$" + "".join(steps)
 

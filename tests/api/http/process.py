@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real ``vgpumgr-api serve``, as systemd would start it."""
+"""A real ``vgpumgr-api serve``, started like systemd does it."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ START_S = 60
 
 @dataclass(frozen=True)
 class Server:
-    """`url`: as the process logged it. `token`: of an operator."""
+    """`url`: the URL from the process's log. `token`: the token of an operator."""
 
     process: subprocess.Popen[bytes] | Forked
     url: str
@@ -31,7 +31,7 @@ class Server:
 
 
 def settings_file(directory: Path, **settings: str | int) -> Path:
-    """Writes an api.toml with a SQLite database beside it and a port of the kernel's choice."""
+    """Writes an api.toml with an SQLite database beside it and a port that the kernel chooses."""
     chosen: dict[str, str | int] = {"database": f"sqlite:///{directory}/vgpumgr.db", "listen_port": 0} | settings
     lines = [f"{name} = {value if isinstance(value, int) else repr(value)}" for name, value in chosen.items()]
     path = directory / "api.toml"
@@ -40,7 +40,7 @@ def settings_file(directory: Path, **settings: str | int) -> Path:
 
 
 def command(*arguments: str, settings: Path) -> subprocess.CompletedProcess[str]:
-    """Runs ``vgpumgr-api`` and returns what it printed."""
+    """Runs ``vgpumgr-api`` and returns its output."""
     with tempfile.TemporaryDirectory() as directory:
         output, errors = Path(directory, "output"), Path(directory, "errors")
         process = Forked([*arguments, "--config", settings], output=output, errors=errors)
@@ -52,7 +52,7 @@ def command(*arguments: str, settings: Path) -> subprocess.CompletedProcess[str]
 
 
 def initialised(settings: Path) -> str:
-    """Does what ``vgpumgr-api init`` does, without the second that it takes to start, and returns the token."""
+    """Does the work of ``vgpumgr-api init`` without its start-up second; returns the token."""
     return admin.initialise(config.load(settings)).secret
 
 
@@ -60,9 +60,9 @@ def initialised(settings: Path) -> str:
 def serving(
     directory: Path, *, environment: Mapping[str, str] | None = None, **settings: str | int
 ) -> Iterator[Server]:
-    """Leaves the process running until the block ends; the block may end it earlier.
+    """Keeps the process running until the block ends, or until the block ends it.
 
-    With an `environment`, which may be empty and is added to that of the tests, it is started as from a shell.
+    With an `environment`, which may be empty and is added to that of the tests, the process starts like from a shell.
     """
     path = settings_file(directory, **settings)
     token = initialised(path)
@@ -76,7 +76,7 @@ def serving(
 
 
 def started(settings: Path, log: Path) -> Forked:
-    """A server that begins its log anew."""
+    """A server that starts its log again."""
     log.write_bytes(b"")
     return Forked(["serve", "--config", settings], errors=log)
 
@@ -89,7 +89,7 @@ def _started_from_a_shell(settings: Path, log: Path, environment: Mapping[str, s
 
 
 def listening(process: subprocess.Popen[bytes] | Forked, log: Path) -> str:
-    """Waits until a process says that it listens, and returns where."""
+    """Waits until a process logs where it listens; returns that."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         if found := re.search(r'listening on ([^\s"]+)["}]*$', log.read_text(), re.M):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another process holds the lock of the SQLite file: who writes is told to try again, who reads does not notice."""
+"""Another process holds the lock of the SQLite file: writers are told to try again, readers do not notice."""
 
 import contextlib
 import subprocess
@@ -29,7 +29,7 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def held(file: Path) -> Iterator[None]:
-    """A process has the lock until the end of the block."""
+    """Makes another process hold the lock until the block ends."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -46,14 +46,14 @@ def test_writing_is_refused_in_time_and_done_once_the_lock_is_free(
     url = f"sqlite:///{file}"
     token = admin.initialise(Config(database=url)).secret
     monkeypatch.setattr(database_module, "WAIT_S", WAIT_S)
-    # What waits is each attempt, however short the breaks between them are.
+    # Each attempt itself waits, however short the pauses between attempts are.
     monkeypatch.setattr(database_module, "random", SimpleNamespace(uniform=lambda *_: 0.0))
     with contextlib.closing(Database(url, serving=True)) as database:
         application = create_app(database)
         client = TestClient(application, headers={"Authorization": f"Bearer {token}"})
         said = {"headers": {"Idempotency-Key": "k"}, "json": {"name": "acme"}}
         read = client.get("/v1/events").json()["items"]
-        application.state.feed.stop()  # whoever watches is let go at once
+        application.state.feed.stop()  # event streams end at once
         with held(file):
             assert client.get("/v1/tenants").json()["items"] == []
             assert client.get("/v1/events").json()["items"] == read

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The authority of agents is replaced under real agents, as the documentation says, and the API's certificate, too."""
+"""The agents' authority and the API's certificate are replaced while real agents run, as the documentation
+describes."""
 
 import contextlib
 import ssl
@@ -23,7 +24,7 @@ LIFE_S = 600
 
 
 class Api:
-    """A deployment of one API, which is started again after each step."""
+    """A deployment with one API, which is restarted after each step."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -97,7 +98,7 @@ def test_agents_move_to_another_authority_and_lose_no_hour(api: Api, machines: l
         until(lambda path=each.root / "state/credentials.json": path.exists())
         each.reports_again()
     agents[1].terminate()
-    assert agents[1].wait(IN_TIME_S) == 0  # and is off from now on
+    assert agents[1].wait(IN_TIME_S) == 0  # the agent stays off from now on
     kept = one.credentials
     assert kept.certificate is not None
     first = own(one)
@@ -126,7 +127,7 @@ def test_agents_move_to_another_authority_and_lose_no_hour(api: Api, machines: l
     with pytest.raises(httpx2.TransportError):
         old.desired()
 
-    # The one that was off comes back with another one-time token, as one whose certificate has ended does.
+    # The agent that was off returns with another one-time token, like an agent whose certificate has expired.
     two.start("agent")
     until(lambda: "API:" in (two.root / "agent.log").read_text())
     again = api.cloud.operator.post("/v1/hosts/two:reenroll").json()["enroll_token"]
@@ -134,7 +135,7 @@ def test_agents_move_to_another_authority_and_lose_no_hour(api: Api, machines: l
     until(lambda: own(two) == second)
     two.reports_again()
 
-    # The API itself gets a certificate that nobody trusted before. Agents read the new file as they go.
+    # The API gets a certificate that no agent trusts yet. Running agents read the new CA file.
     make_certificate(api.directory)
     api.again()
     one.reports_again()
@@ -188,7 +189,7 @@ def test_a_step_that_was_cut_off_is_carried_out_again(files: tuple[Path, Path]) 
     before = certificate.read_bytes()
     agent_ca_rotation.begin(certificate, key, now=NOW)
     made = agent_ca_rotation.next_key(key).read_bytes()
-    certificate.write_bytes(before)  # as if the key had been made and nothing else
+    certificate.write_bytes(before)  # as if the process stopped after it made the key
     with pytest.raises(CaError, match="not the key"):
         agent_ca_rotation.switch(certificate, key, now=NOW)
     agent_ca_rotation.begin(certificate, key, now=NOW)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Agents that show certificates: a real API process, real TLS sockets, real keys."""
+"""Agents with certificates: a real API process, real TLS sockets, real keys."""
 
 import contextlib
 import socket
@@ -22,7 +22,7 @@ from tests.api.http.process import command, initialised, serving, settings_file
 from tests.api.http.tls import CA, TLS, Cloud, Host, certifying, make_certificate, outcome
 from vgpumgr.wire.problem import Code
 
-# Certificates are checked and made above the database; services/test_enrolment enrols on both engines.
+# Certificates are checked and made above the database layer; services/test_enrolment enrols on both engines.
 pytestmark = pytest.mark.sqlite_long
 
 OLD = datetime.now(UTC) - timedelta(days=9)
@@ -40,7 +40,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def cloud(server: Cloud) -> Iterator[Cloud]:
-    """Without hosts, before and after."""
+    """There are no hosts before or after the test."""
     yield server
     for host in server.operator.get("/v1/hosts").json()["items"]:
         etag = {"If-Match": server.operator.get(f"/v1/hosts/{host['name']}").headers["etag"]}
@@ -58,7 +58,7 @@ def test_a_certificate_speaks_for_its_own_host_and_for_nothing_else(cloud: Cloud
             assert outcome(http.post(f"/v1/hosts/{name}/certificate", json=csr)) == Code.OBJECT_UNKNOWN
         for path in ("/v1/hosts", "/v1/slices", "/v1/tokens", "/v1/audit"):
             assert outcome(http.get(path)) == Code.PERMISSION_DENIED
-        # A token that is shown as well is the one that counts.
+        # If a request also has a token, the token decides.
         bearer = {"Authorization": f"Bearer {cloud.server.token}"}
         assert outcome(http.get("/v1/hosts", headers=bearer)) == "ok"
     assert outcome(cloud.connect().get("/v1/hosts/one/desired")) == Code.AUTH_REQUIRED
@@ -87,7 +87,7 @@ def test_an_expired_certificate_is_told_so_and_renews_nothing(cloud: Cloud) -> N
     expired = host.aged(now=OLD)
     with expired.connect() as http:
         assert outcome(http.post("/v1/hosts/one/certificate", json={"csr": new_key()[1]})) == Code.AUTH_EXPIRED
-    # The clock of whoever made it may be ahead of ours.
+    # The clock of the machine that signed it may be ahead of ours.
     assert host.aged(now=datetime.now(UTC) + timedelta(hours=1)).desired() == "ok"
 
 
@@ -101,7 +101,7 @@ def test_a_handshake_makes_no_ticket_that_nobody_uses(cloud: Cloud, version: ssl
         trusting.wrap_socket(plain, server_hostname=host) as connection,
     ):
         connection.sendall(b"GET /v1/health/live HTTP/1.1\r\nHost: api\r\n\r\n")
-        assert connection.recv(4096)  # a ticket would have come before
+        assert connection.recv(4096)  # a ticket would have arrived before this
         assert connection.session is not None
         assert not connection.session.has_ticket
 
@@ -121,10 +121,10 @@ def test_certificates_of_others_get_nowhere(cloud: Cloud, tmp_path: Path) -> Non
     made, _ = ca.sign(csr, host_id=one.id, credential=said.credential, now=datetime.now(UTC))
     with pytest.raises(httpx2.TransportError):
         Host(cloud, "one", one.id, key, made).desired()
-    # Our authority's own certificate is no host's.
+    # The certificate of our authority itself belongs to no host.
     own = Host(cloud, "one", one.id, (cloud.directory / "agents.key").read_text(), "")
     own.certificate = (cloud.directory / "agents.pem").read_text()
-    # OpenSSL may refuse an authority as a client by itself.
+    # OpenSSL itself may reject an authority as a client.
     with contextlib.suppress(httpx2.TransportError):
         assert own.desired() == Code.AUTH_REQUIRED
 
@@ -143,7 +143,7 @@ def test_renewing_gives_another_certificate_and_leaves_the_old_one_its_time(clou
     assert said["renew_after_s"] == 36 * 3600
     renewed = Host(cloud, "one", host.id, key, said["certificate"])
     assert (renewed.desired(), host.desired()) == ("ok", "ok")
-    assert len(cloud.operator.get("/v1/tokens").json()["items"]) == 2  # the operator's and the host's
+    assert len(cloud.operator.get("/v1/tokens").json()["items"]) == 2  # the operator's connection and the host's
 
 
 def test_a_host_that_wants_ever_more_certificates_is_held_up(cloud: Cloud) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""There are only so many connections, in all and from one address; one too many is told so."""
+"""The number of connections is limited in total and per address; one connection too many gets an answer that says
+so."""
 
 import asyncio
 import resource
@@ -28,7 +29,7 @@ def app() -> Any:
 
 
 async def several(server: Listening, count: int, source: str = "127.0.0.1") -> list[Talk]:
-    """Connections on which nothing is said."""
+    """Opens connections and sends nothing on them."""
     made = [await server.open(source=source) for _ in range(count)]
     while len(server.connections) < count:
         await asyncio.sleep(0.01)
@@ -66,7 +67,7 @@ def test_one_too_many_in_all_is_told_so_until_there_is_no_room_for_that_either(
             held += [await several(server, 2, "127.0.0.3")]
             while len(server.connections) < 18:
                 await asyncio.sleep(0.01)
-            with pytest.raises(ConnectionResetError):  # an orderly end would stay with us for a minute
+            with pytest.raises(ConnectionResetError):  # an orderly close would keep state on our side for a minute
                 await (await server.open(source="127.0.0.3")).reader.read()
             assert server.connections.reset == 1
             for each in (talk for those in held for talk in those):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tenant may not know it cannot find out by asking for it: answers are alike, and cost the same statements.
+"""A tenant cannot learn about hidden objects by asking for them: the answers are alike, and cost the same statements.
 
-The routes are those of the authorization matrix and their members those of the OpenAPI document, so that a new one that
-names hosts, labels or others' objects is missed here.
+The routes come from the authorization matrix and their members from the OpenAPI document. So the test also covers new
+routes that name hosts, labels or other tenants' objects.
 """
 
 import json
@@ -20,11 +20,11 @@ from tests.api.http.cloud import GIB, Caller, Cloud
 from tests.api.http.test_roles import ROUTES, cast_of
 from vgpumgr.wire.problem import Code
 
-# What is told, and what is looked up for it, is decided above the database, which PostgreSQL is asked more often.
+# Answers and look-ups are decided above the database layer; the tests run on PostgreSQL more often.
 pytestmark = pytest.mark.sqlite_long
 
 TELLING = {"host", "selector", "affinity", "anti_affinity", "reservation", "vm_uuid"}
-"""Members and parameters that name what may be others'."""
+"""Members and parameters that can name other tenants' objects."""
 
 PLENTY = {"share_permille": 9000, "mem_bytes": 99 * GIB, "slices": 9}
 CLAIM = {"tenant": "acme", "profile": "half"}
@@ -41,7 +41,7 @@ LISTS = {("GET", "/v1/slices"): ("host", "vm_uuid"), ("GET", "/v1/usage"): ("hos
 
 @dataclass(frozen=True)
 class Scene:
-    """`there`: what exists, by what it is called below. `statements`: those of the request under way."""
+    """`there`: existing objects, by the names used below. `statements`: those of the present request."""
 
     cloud: Cloud
     own: Caller
@@ -50,7 +50,7 @@ class Scene:
     statements: list[str]
 
     def told(self, who: Caller, method: str, path: str, body: Any, names: list[str]) -> tuple[Any, ...]:
-        """Everything that comes back but for what was asked for, and the statements that were run for it."""
+        """Returns the whole answer with the requested names masked, and the statements that it took."""
         self.statements.clear()
         answer = who(method, path, body, headers={"X-Request-Id": "r"})
         said, statements = answer.text, tuple(self.statements)
@@ -61,7 +61,7 @@ class Scene:
 
 @pytest.fixture
 def scene(cloud: Cloud) -> Iterator[Scene]:
-    """`free` takes claims, the others do not; `blue` is another tenant, which has some of everything."""
+    """`free` takes claims, the other hosts do not; `blue` is another tenant, which has some objects of every kind."""
     own, poor, blue = cloud.tenant("acme", **PLENTY), cloud.tenant("poor"), cloud.tenant("blue", **PLENTY)
     cloud.profile("half", 500)
     cloud.profile("whole", 1000)
@@ -93,12 +93,12 @@ def scene(cloud: Cloud) -> Iterator[Scene]:
 
 
 def look_up(caller: Caller) -> None:
-    """Has a caller looked up, which the first of several claims alone would do."""
+    """Has the API look up the caller now; otherwise only the first of several claims would do that."""
     caller.refused(Code.FIELD_INVALID, "POST", "/v1/slices", {})
 
 
 def pairs(there: dict[str, str]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """What exists but not for this claim, and the same with something invented."""
+    """Yields what exists but cannot be used for this claim, paired with an invented name."""
     hosts: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"host": name, "profile": profile}, {"host": "invented", "profile": profile})
         for name in ("full", "cordoned", "fenced", "announced")
@@ -129,9 +129,9 @@ def test_a_host_or_label_that_is_no_use_looks_like_none(scene: Scene) -> None:
 
 
 def test_who_may_claim_nothing_finds_no_host_and_no_label(scene: Scene) -> None:
-    """Not even those where there is room, which a claim would get."""
+    """This includes hosts with room, where a claim would succeed."""
     for (method, path), body in CLAIMS.items():
-        # Of what is refused the same way again the audit has one entry an hour: the first one's.
+        # The audit has one entry an hour for repeated refusals: the entry of the first one.
         scene.poor(method, path, json.loads(json.dumps(body({})).replace('"acme"', '"poor"')))
         for real, invented in (
             ({"host": "free"}, {"host": "invented"}),
@@ -167,7 +167,7 @@ def test_a_slice_finds_no_host_by_being_moved(scene: Scene) -> None:
 
 
 def _same(text: str) -> Any:
-    """Without what each claim has of its own."""
+    """Removes the members that differ for each claim."""
     return json.loads(text, object_hook=lambda said: {key: said[key] for key in said if key != "id"})
 
 
@@ -181,7 +181,7 @@ def test_lists_do_not_tell_which_hosts_and_vms_there_are(scene: Scene) -> None:
 
 
 def test_whatever_is_others_answers_as_what_is_not_there(cloud: Cloud) -> None:
-    """Every route of the matrix that another tenant finds nothing at, by paths and bodies."""
+    """Every route of the matrix at which another tenant finds nothing, by paths and bodies."""
     cast = cast_of(cloud)
     statements: list[str] = []
     event.listen(cloud.database.engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ETag is of one state of one object: no other of its name, nor what a backup brought back, is taken for it."""
+"""An ETag belongs to one state of one object. It never matches another object of that name, or a state from a
+backup."""
 
 import re
 from typing import Any
@@ -16,7 +17,8 @@ PROFILE = {"name": "p1", "share_permille": 100, "mem_bytes": 1 << 30}
 
 
 def made_anew(cloud: Cloud, kind: str) -> tuple[str, str, str]:
-    """The path of an object that was deleted and made once more, with the ETags of the first and the second one."""
+    """Returns the path of an object that was deleted and made again, with the ETags of the first and the second
+    object."""
     collection, wanted = {
         "tenants": ("/v1/tenants", {"name": "red"}),
         "quotas": ("/v1/tenants", {"name": "red"}),
@@ -49,7 +51,7 @@ CHANGES: list[tuple[str, str, Any]] = [
 def test_what_was_made_anew_is_not_taken_for_what_was_seen(cloud: Cloud, kind: str, method: str, body: Any) -> None:
     kind, _, verb = kind.partition(":")
     path, former, present = made_anew(cloud, kind)
-    assert former.partition("-")[0] == present.partition("-")[0]  # the generation alone does not tell
+    assert former.partition("-")[0] == present.partition("-")[0]  # the generations alone are equal
     path += f":{verb}" if verb else ""
     said = cloud.operator.refused(Code.GENERATION_STALE, method, path, body, headers={"If-Match": former})
     assert "another" in said.detail
@@ -57,7 +59,7 @@ def test_what_was_made_anew_is_not_taken_for_what_was_seen(cloud: Cloud, kind: s
 
 
 def test_what_a_backup_brought_back_is_not_taken_for_what_was_seen_before(cloud: Cloud) -> None:
-    """Generations are given again after a restore, to other changes."""
+    """After a restore, the same generations are used again for other changes."""
     cloud.operator.post("/v1/profiles", PROFILE)
     tag = cloud.operator("GET", "/v1/profiles/p1").headers["etag"]
     cloud.database.run(lambda session: installation.new_epoch(session, local_operator("tests")))
@@ -74,7 +76,7 @@ def test_a_confirmation_that_comes_late_confirms_no_other_restore(cloud: Cloud) 
     path = "/v1/hosts/h1:confirm-epoch"
     restored()
     compared = {"If-Match": cloud.operator("GET", "/v1/hosts/h1").headers["etag"]}
-    for _ in range(2):  # its answer may have been lost
+    for _ in range(2):  # the first answer may have been lost
         assert cloud.operator.ok("POST", path, 200, headers=compared)["epoch_confirmed"]
     restored()
     cloud.operator.refused(Code.GENERATION_STALE, "POST", path, headers=compared)
@@ -86,7 +88,7 @@ def test_a_claim_answers_with_the_etag_that_it_is_read_with(cloud: Cloud) -> Non
     cloud.host("h1")
     cloud.profile("half", 500)
     red = cloud.tenant("red", share_permille=1000, mem_bytes=1 << 40, slices=4)
-    for _ in range(2):  # the second time its caller is remembered
+    for _ in range(2):  # the second request finds its caller in the cache
         claimed = red("POST", "/v1/slices", {"tenant": "red", "profile": "half", "vm_uuid": str(uuid4())})
         read = red("GET", f"/v1/slices/{claimed.json()['id']}")
         assert claimed.headers["etag"] == read.headers["etag"]
@@ -94,7 +96,7 @@ def test_a_claim_answers_with_the_etag_that_it_is_read_with(cloud: Cloud) -> Non
 
 
 def test_a_generation_alone_still_says_that_nothing_was_changed(cloud: Cloud) -> None:
-    """As clients of the first release send it."""
+    """Clients of the first release send only the generation."""
     cloud.operator.post("/v1/profiles", PROFILE)
     cloud.operator.refused(Code.GENERATION_STALE, "DELETE", "/v1/profiles/p1", headers={"If-Match": '"2"'})
     cloud.operator.ok("DELETE", "/v1/profiles/p1", 204, headers={"If-Match": '"1"'})

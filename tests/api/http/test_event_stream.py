@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stream of events and the feed behind it, without a database or a socket: a log in memory takes their place."""
+"""The event stream and the feed behind it, without a database or a socket: an in-memory log replaces them."""
 
 import asyncio
 import contextlib
@@ -31,12 +31,12 @@ T = TypeVar("T")
 
 
 def run(work: Coroutine[None, None, T]) -> T:
-    """Fails rather than waits for what should end at once."""
+    """Runs the coroutine; fails if it does not end at once."""
     return asyncio.run(asyncio.wait_for(work, SOON_S))
 
 
 class Log:
-    """What the database would say."""
+    """The log in memory, in place of the database."""
 
     def __init__(self, count: int = 0, *, size: int = 2) -> None:
         self.epoch = EPOCH
@@ -66,7 +66,7 @@ class Log:
 
 
 class Client:
-    """The other end of a stream. `pause`: awaited before each piece is taken."""
+    """The client's end of a stream. `pause`: awaited before each piece is received."""
 
     def __init__(self, pause: Callable[[], Awaitable[object]] | None = None) -> None:
         self.sent: list[bytes] = []
@@ -90,7 +90,7 @@ class Client:
 
     @property
     def seen(self) -> list[int]:
-        """The numbers of the events that came, in the order in which they came."""
+        """Returns the numbers of the received events in the order of arrival."""
         blocks = [block.splitlines() for block in self.text.split("\n\n")]
         return [
             int(lines[0].rpartition("-")[2]) for lines in blocks if len(lines) == 2 and lines[1].startswith("data: x")
@@ -120,7 +120,7 @@ def stream(feed: Feed, log: Log, position: int, **options: Any) -> EventStream:
 
 @pytest.mark.parametrize(("owner", "told"), [(BLUE, b"theirs"), (None, b"x")])
 def test_tenants_get_what_is_for_tenants(owner: UUID | None, told: bytes) -> None:
-    """Whatever they missed and what happens while they watch; an event for all comes as it is."""
+    """This holds for missed events and for new ones; an event for everybody is sent unchanged."""
 
     def event(seq: int, to_tenants: bytes) -> Told:
         return Told(seq, "slice", BLUE, None, b"x", to_tenants)
@@ -234,7 +234,7 @@ def test_a_reader_that_takes_nothing_holds_up_nobody_and_its_stream_ends_when_it
         await quick.until(500)
         assert stuck.sent == [b""]
         stuck.left.set()
-        cut.set()  # as a server's: what is sent to nobody is taken at once
+        cut.set()  # like in a server: data for a closed connection is discarded at once
         await held
         quick.left.set()
         await going
@@ -345,7 +345,7 @@ def test_the_stream_says_why_it_ends(how: str) -> None:
 
 
 def test_who_has_seen_what_the_database_lost_is_told_to_begin_anew() -> None:
-    """A standby took over that lacked the newest events, and its epoch is the same."""
+    """A standby without the newest events was promoted, and its epoch is the same."""
 
     async def work() -> tuple[Client, list[int]]:
         log = Log(10)
@@ -369,7 +369,7 @@ def test_who_has_seen_what_the_database_lost_is_told_to_begin_anew() -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_watcher_of_the_epoch_before_ends_though_it_came_after_the_feed_knew(first: bool) -> None:
-    """It is told nothing of the other epoch meanwhile."""
+    """Meanwhile the watcher gets no events of the other epoch."""
 
     async def work() -> Client:
         log = Log(5)
@@ -418,7 +418,7 @@ def test_a_watcher_of_the_next_epoch_waits_for_the_feed_to_get_there() -> None:
 
 
 def test_nothing_that_happened_after_a_revocation_is_told() -> None:
-    """Both are seen in one look at the log."""
+    """One read of the log returns both."""
 
     async def work() -> list[int]:
         log = Log(1)
@@ -443,7 +443,7 @@ def test_a_lost_database_is_waited_for(caplog: pytest.LogCaptureFixture) -> None
         while not caplog.records:
             await asyncio.sleep(0.01)
         looks = len(log.looks)
-        while len(log.looks) < looks + 3:  # told once only
+        while len(log.looks) < looks + 3:  # logged only once
             await asyncio.sleep(0.01)
         log.add(2)
         log.lost = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of the OpenAPI document are what the models take and answer, and what the API takes."""
+"""The examples of the OpenAPI document are valid for the models, and the API accepts them."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ ITSELF = "get_openapi"
 
 
 def shown(said: dict[str, Any], body: dict[str, Any]) -> Any:
-    """The example of a body, None for one that is no JSON."""
+    """Returns the example of a body; None if the body is not JSON."""
     media = body.get("content", {}).get(JSON)
     if media is None:
         return None
@@ -47,7 +47,7 @@ def test_every_body_has_an_example_that_its_model_takes(cloud: Cloud) -> None:
 
 
 def test_what_the_examples_ask_for_is_understood(cloud: Cloud) -> None:
-    """They may be refused for what is not there, never for how they are written."""
+    """The API may refuse an example because an object is missing, never because of its form."""
     app: Any = cloud.http.app
     said = app.openapi()
     host = cloud.host("gpu-a")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who comes with credentials that do not count is soon not looked at any more, and nobody else notices."""
+"""Clients with bad credentials are soon refused without a look-up, and other clients do not notice."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +25,7 @@ from vgpumgr.wire.problem import Code
 def comes(
     logins: FailedLogins, source: str, credential: str, *, answer: Code | None = Code.AUTH_INVALID
 ) -> Code | None:
-    """What somebody is told whose credential gets `answer` if it is looked up."""
+    """Returns the answer to a client whose credential gets `answer` if it is looked up."""
     told = None
     try:
         with logins.counting(source, credential):
@@ -69,7 +69,7 @@ def test_what_counts_passes_from_an_address_that_is_refused_and_from_all_others(
     assert comes(logins, "a", "good", answer=None) is None
     assert comes(logins, "a", "fenced", answer=Code.HOST_FENCED) == Code.HOST_FENCED
     assert comes(logins, "b", "new", answer=None) is None
-    # One that has ended is no better than others.
+    # An expired credential counts as a failure too.
     assert comes(logins, "a", "good", answer=Code.AUTH_EXPIRED) == Code.AUTH_EXPIRED
     assert comes(logins, "a", "good", answer=None) == Code.RATE_EXCEEDED
 
@@ -105,7 +105,7 @@ def test_over_http_it_is_a_problem_and_costs_no_statement(database: Database) ->
             else:
                 wrong.refused(Code.AUTH_INVALID, "GET", "/v1/tenants")
         for method, path, body in (("GET", "/v1/tenants", None), ("POST", "/v1/enroll", enrol)):
-            # X-Forwarded-For is anybody's to write.
+            # Any client can write X-Forwarded-For.
             answer = Caller(stranger, spare)(method, path, body, headers={"X-Forwarded-For": "192.0.2.9"})
             assert (answer.status_code, answer.json()["code"]) == (429, "rate.exceeded")
             assert answer.headers["retry-after"] == "1"

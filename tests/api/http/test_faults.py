@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of members and parameters that are not as they should be: which, and in words what would be right."""
+"""Answers about wrong members and parameters: they name the member and say what is valid."""
 
 from collections.abc import Iterator
 from typing import Any

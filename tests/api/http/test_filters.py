@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every filter of every list of objects shows what the whole list has of it; page tokens belong to their filters."""
+"""Every filter of every list shows exactly the matching items of the whole list; page tokens belong to their
+filters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,14 +25,15 @@ Says = Callable[[Any], Any]
 
 
 def labelled(*hosts: Any) -> Says:
-    """The labels of a GPU, or of a host, with those that it has from its host."""
+    """Returns a function that gives the labels of a GPU or host, including those that a GPU has from its host."""
     of = {host["name"]: host["labels"] for host in hosts}
     return lambda item: of.get(item.get("host"), {}) | item["labels"]
 
 
 @dataclass(frozen=True)
 class Filter:
-    """`says`: what an item answers of it. `values`: what is asked for, and what an item then says."""
+    """`says`: returns the value of an item for the filter. `values`: for a requested value, the value that items then
+    show."""
 
     says: Says
     values: dict[str, Any] = field(default_factory=dict)
@@ -50,7 +52,7 @@ YES = {"true": True, "false": False}
 
 @pytest.fixture
 def full(cloud: Cloud) -> Cloud:
-    """Two of each kind that differ in everything that can be asked for."""
+    """Two objects of each kind that differ in everything that filters can select."""
     cloud.tenant("acme", **PLENTY)
     cloud.tenant("blue", account="acme", **PLENTY)
     cloud.tenant("other", **PLENTY)
@@ -141,7 +143,7 @@ def test_a_filter_shows_of_the_list_what_fits(full: Cloud) -> None:
                 chosen += bool(said)
             assert chosen, f"{path}: nothing has any {name}"
 
-    # Together they choose what fits all of them.
+    # Several filters select what matches all of them.
     together = full.operator.get("/v1/hosts?state=ready&online=true&selector=zone=a")["items"]
     assert [host["name"] for host in together] == ["one"]
     assert full.operator.get("/v1/hosts?state=cordoned&selector=zone=a")["items"] == []
@@ -205,7 +207,7 @@ def test_what_no_item_can_be_is_refused_by_name(cloud: Cloud) -> None:
 
 
 def test_whatever_was_written_down_can_be_asked_for(full: Cloud) -> None:
-    """A kind that another release knows finds nothing, and one of this release what there is of it."""
+    """A kind from another release finds nothing; a kind of this release finds its entries."""
     entries = full.admin.get("/v1/audit?page_size=1000")["items"]
     actions = {each["action"] for each in entries}
     assert len(actions) > 10

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests made from the OpenAPI document, half right, half not. Whatever is sent, the API itself never fails."""
+"""Requests made from the OpenAPI document, half of them valid. No request makes the API itself fail."""
 
 import json
 from typing import Any
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.api.http.cloud import GIB, Caller, Cloud
 
-# PostgreSQL refuses values that SQLite takes: what makes it fail may leave SQLite alone, and hardly the reverse.
+# PostgreSQL rejects values that SQLite accepts. So most failures can show on PostgreSQL only, and hardly any on SQLite
+# only.
 pytestmark = pytest.mark.sqlite_long
 
 EXAMPLES = 250
@@ -43,7 +44,7 @@ class Requests:
         ]
 
     def value(self, schema: dict[str, Any]) -> st.SearchStrategy[Any]:
-        """Mostly what `schema` wants."""
+        """Mostly values that fit `schema`."""
         right = self._right(schema)
         return st.integers(0, 9).flatmap(lambda chance: JUNK if chance == 0 else right)
 
@@ -123,7 +124,7 @@ def test_no_request_makes_the_api_fail(cloud: Cloud) -> None:
     cloud.tenant("web", account="acme", **plenty)
     claimed = acme.post("/v1/slices", {"tenant": "web", "profile": "p1"})
     application: Any = cloud.http.app
-    application.state.feed.stop()  # whoever watches is let go at once
+    application.state.feed.stop()  # event streams end at once
     callers: list[Caller] = [cloud.operator, cloud.operator, acme, host, cloud.nobody]
     requests = Requests(cloud.nobody.get("/openapi.json"), (*KNOWN, claimed["id"], str(host.id)))
     statuses = set()
@@ -137,5 +138,5 @@ def test_no_request_makes_the_api_fail(cloud: Cloud) -> None:
         assert response.status_code < 500, response.text
 
     never_fails()
-    # Else this has become a test of one refusal.
+    # Otherwise almost every request got the same refusal.
     assert {200, 401, 403, 404, 422} <= statuses

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's collector of garbage takes little of the time of requests."""
+"""Python's garbage collector takes little of the time of requests."""
 
 import re
 import signal

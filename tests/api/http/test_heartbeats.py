@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heartbeats by HTTP, and how they are gathered, the latter without a database."""
+"""Heartbeats by HTTP, and how they are batched; the batching is tested without a database."""
 
 import asyncio
 import threading

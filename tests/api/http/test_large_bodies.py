@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is far more than a route can take costs no more than to see that, and the largest that it can take is taken."""
+"""A body far above a route's limit costs no more than noticing that; the largest valid body is accepted."""
 
 import json
 import threading
@@ -26,7 +26,7 @@ CLAIM = {"tenant": "t1", "profile": "p1"}
 
 
 def taking() -> Iterator[Any]:
-    """Method and path of each route that takes a body."""
+    """The method and path of each route that takes a body."""
     for route in create_app(Database("sqlite:///nowhere")).routes:
         if isinstance(route, APIRoute) and route.body_field is not None:
             path = route.path_format.format(**NAMES, **IDS)
@@ -38,7 +38,7 @@ def members(count: int) -> bytes:
 
 
 class Made:
-    """How often something was made of a body: parsed, and compared with a model."""
+    """Counts how often bodies are parsed and validated."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.parsed = self.validated = 0
@@ -88,7 +88,7 @@ def test_a_body_is_parsed_once(client: TestClient, monkeypatch: pytest.MonkeyPat
 
 
 def test_faults_are_named_unless_there_are_very_many() -> None:
-    """Each claim of a batch may have one."""
+    """Each claim of a batch may have a fault."""
 
     def told(faults: int) -> Problem:
         body = {"slices": [CLAIM | {f"m{number}": 0 for number in range(faults)}] * BATCH_MAX}
@@ -111,7 +111,7 @@ def test_a_long_body_is_looked_at_once_and_never_in_the_event_loop(
     validate = TypeAdapter.validate_python
 
     def look(adapter: TypeAdapter[Any], value: Any, *args: Any, **options: Any) -> Any:
-        if isinstance(value, dict):  # else it costs nothing
+        if isinstance(value, dict):  # other values cost nothing
             looks.append(threading.current_thread().name)
         return validate(adapter, value, *args, **options)
 

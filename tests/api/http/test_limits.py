@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks too often is told when to ask again, and nobody else notices."""
+"""A client that asks too often is told when to ask again, and other clients do not notice."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from vgpumgr.wire.resources import TokenRole
 
 
 class Now:
-    """Seconds that pass when told to."""
+    """A clock in seconds that a test advances."""
 
     def __init__(self) -> None:
         self.s = 1000
@@ -43,7 +43,7 @@ def actor(token: int, tenant: int | None = None) -> Actor:
 
 
 def admitted(limits: Limits, who: Actor, times: int) -> int:
-    """How often it was let in before the first refusal."""
+    """Returns how many requests are admitted before the first refusal."""
     for count in range(times):
         try:
             limits.admit(who)
@@ -115,14 +115,15 @@ def test_over_http_it_is_a_problem_with_retry_after(database: Database) -> None:
 
 @pytest.fixture
 def limited(database: Database) -> Iterator[Cloud]:
-    """Where each token may ask `BURST_S` times, and its clock stands still."""
+    """A cloud in which each token may ask `BURST_S` times, with a clock that stands still."""
     cloud = Cloud(database, create_app(database, limits=Limits(token_per_s=1, clock=Now())))
     with cloud.http:
         yield cloud
 
 
 class LookUps:
-    """Counts who is looked up, and how many at once. A look-up ends only while `may_end` is set, as it is at first."""
+    """Counts look-ups of callers, in total and at the same time. A look-up ends only while `may_end` is set, as at
+    first."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = self.most = 0
@@ -168,7 +169,7 @@ def test_who_asks_too_often_is_not_looked_up(
 def test_many_requests_at_once_are_looked_up_few_at_once_and_no_more_than_may_be(
     limited: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once: all of them have come before the first is looked up. One that comes later has a place of its token's."""
+    """All requests arrive before the first look-up ends. A later request uses a place of its token."""
     monkeypatch.setattr(turns_module, "WAIT_S", 300.0)
     application: Any = limited.http.app
     looked = LookUps(monkeypatch)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the API agrees to listen."""
+"""The addresses and sockets on which the API listens."""
 
 import socket
 import stat

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HEAD and OPTIONS, which every path has: monitors ask with the one, browsers and proxies with the other."""
+"""HEAD and OPTIONS work on every path: monitors use HEAD, browsers and proxies use OPTIONS."""
 
 import pytest
 

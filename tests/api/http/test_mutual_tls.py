@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real agent against the real API over TLS: it works, also when killed, and neither of them tells a secret."""
+"""The real agent against the real API over TLS: it works, also after kills, and neither of the two reveals a secret."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ IN_TIME_S = 120
 
 
 class Machine:
-    """A host whose agent is a process that can be started, also to be killed at a point."""
+    """A host whose agent is a process; a test starts it, if it wants with a crash point."""
 
     def __init__(self, cloud: Cloud, root: Path, name: str = "one") -> None:
         self.cloud = cloud
@@ -83,7 +83,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 def test_an_agent_enrols_moves_renews_survives_and_tells_no_secret(machine: Machine) -> None:
     cloud = machine.cloud
     once = cloud.announce("one")
-    # It begins as an agent of the release before: with a token.
+    # The agent starts like one of the release before, with a token.
     said = cloud.enrol_for_a_token(once)
     old = Credentials(host_id=said.host_id, name="one", token=said.token, enrolled_with=token_hash(once))
     (machine.root / "state").mkdir(mode=0o700)
@@ -102,7 +102,7 @@ def test_an_agent_enrols_moves_renews_survives_and_tells_no_secret(machine: Mach
     certified = [each["actor"] for each in cloud.operator.get("/v1/events").json()["items"]]
     assert certified.count("host:one") >= 3
 
-    # Its certificate is old: it renews, and its token is void from then on.
+    # Its certificate is due, so the agent renews it, and the token becomes invalid.
     third.terminate()
     assert third.wait(IN_TIME_S) == 0
     due = moved.model_copy(update={"renew_after_s": 0.0})
@@ -114,7 +114,8 @@ def test_an_agent_enrols_moves_renews_survives_and_tells_no_secret(machine: Mach
     answer = cloud.connect(token=old.token).get("/v1/hosts/one/desired")
     assert answer.json()["code"] == Code.AUTH_INVALID
 
-    # Declared dead while it runs, it is told so, and comes back with another one-time token, as one with a certificate.
+    # The API declares the running host dead and says so. The host returns with another one-time token, like any host
+    # with a certificate.
     cloud.fence("one")
     until(lambda: "host.fenced" in (machine.root / "agent.log").read_text())
     again = str(cloud.operator.post("/v1/hosts/one:reenroll").json()["enroll_token"])

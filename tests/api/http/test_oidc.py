@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""People who log in at an OIDC issuer: a process of its own over TLS, real keys, and the API that fetches those."""
+"""Users who log in at an OIDC issuer: a separate TLS server, real keys, and the API that fetches them."""
 
 import base64
 import hmac
@@ -32,12 +32,12 @@ def issuer(tmp_path: Path) -> Iterator[Issuer]:
 
 @pytest.fixture
 def engine_name() -> str:
-    """One engine: what is stored does not matter here."""
+    """One engine is enough, because nothing here depends on the database."""
     return "sqlite"
 
 
 class Door:
-    """An API that believes the issuer, and how to knock with a token."""
+    """An API that trusts the issuer, and requests to it with a token."""
 
     def __init__(self, database: Database, issuer: Issuer, **changes: Any) -> None:
         oidc = Oidc(OidcSettings.model_validate(issuer.settings(**changes)))
@@ -115,13 +115,13 @@ def soon(seconds: int) -> int:
 
 
 class In(int):
-    """Seconds from when the test runs, which may be long after its parameters were made."""
+    """Seconds from the time of the test run, which may be long after the parameters were made."""
 
 
 @pytest.mark.parametrize(
     ("claims", "outcome"),
     [
-        ({"exp": In(-10)}, "ok"),  # within the leeway
+        ({"exp": In(-10)}, "ok"),  # within the clock tolerance
         ({"exp": In(-100)}, Code.AUTH_EXPIRED),
         ({"exp": None}, Code.AUTH_INVALID),
         ({"exp": "soon"}, Code.AUTH_INVALID),
@@ -148,7 +148,7 @@ def test_a_token_counts_for_this_api_at_this_time_only(
 
 
 def by_hand(header: dict[str, Any], claims: dict[str, Any], secret: bytes) -> str:
-    """What PyJWT refuses to make."""
+    """A token that PyJWT refuses to make."""
 
     def part(content: bytes) -> str:
         return base64.urlsafe_b64encode(content).decode().rstrip("=")
@@ -209,7 +209,7 @@ def test_only_algorithms_that_were_allowed_with_keys_made_for_them(database: Dat
     ):
         token = issuer.token("auditors", key=key, header={"alg": algorithm})
         assert (some(token), every(token)) == (by_default, by_choice), (key, algorithm)
-    # The issuer says what its keys are for.
+    # The issuer declares the purpose of its keys.
     issuer.publish(alg="RS384")
     assert Door(database, issuer)(issuer.token("auditors")) == Code.AUTH_INVALID
     issuer.publish(use="enc")
@@ -227,7 +227,7 @@ def test_keys_are_fetched_once_and_a_new_one_when_it_comes(
     assert [door(issuer.token("auditors")) for _ in range(5)] == ["ok"] * 5
     assert issuer.requests() == ["/.well-known/openid-configuration", "/jwks.json"]
 
-    # Whoever invents key ids does not make the API call the issuer for each.
+    # Invented key ids do not make the API call the issuer each time.
     issuer.keys["two"] = private_key("rsa2048", 2)
     assert {door(issuer.token("auditors", header={"kid": f"invented-{n}"})) for n in range(9)} == {Code.AUTH_INVALID}
     assert len(issuer.requests()) == 2
@@ -236,7 +236,7 @@ def test_keys_are_fetched_once_and_a_new_one_when_it_comes(
     monkeypatch.setattr(jwks, "MIN_INTERVAL_S", 0.0)
     assert door(issuer.token("auditors", key="two")) == "ok"
     assert len(issuer.requests()) == 4
-    # The old key was withdrawn: it counts until the keys are as old as they may be.
+    # The old key was withdrawn; it stays valid until the cached keys reach their maximum age.
     withdrawn = issuer.token("auditors")
     del issuer.keys["one"]
     issuer.publish()
@@ -269,7 +269,7 @@ def test_an_issuer_that_answers_nonsense_is_one_that_cannot_be_reached(
         door = Door(database, issuer)
         assert door(issuer.token("auditors")) == "ok"
         answers(issuer)[what]()
-        # Keys that we have go on counting, others and a new API do not.
+        # Cached keys stay valid; other keys, and a newly started API, get an error.
         assert door(issuer.token("auditors")) == "ok", what
         assert Door(database, issuer)(issuer.token("auditors")) == Code.ISSUER_UNREACHABLE, what
         issuer.publish()
@@ -320,7 +320,7 @@ def test_each_of_several_issuers_speaks_for_its_own_people_only(
 
         assert told(issuer.token("cloud-admins"), "/v1/audit") == "ok"
         assert told(other.token("owners", vgpumgr_tenant="acme")) == "ok"
-        # Neither the other's groups nor its tenants nor its keys.
+        # Neither issuer is trusted for the other's groups, tenants or keys.
         assert told(other.token("cloud-admins")) == Code.PERMISSION_DENIED
         assert told(other.token("owners", vgpumgr_tenant="blue")) == Code.PERMISSION_DENIED
         assert told(other.token("cloud-admins", iss=issuer.url)) == Code.AUTH_INVALID
@@ -332,7 +332,7 @@ def test_each_of_several_issuers_speaks_for_its_own_people_only(
             assert told(by_hand({"alg": "RS256", "kid": "one"}, {"iss": odd}, b"x")) == Code.AUTH_INVALID
         assert len(issuer.requests()) + len(other.requests()) == before
 
-        # The same name at both is two people, to the audit and to idempotency keys.
+        # The same subject at two issuers is two users, for the audit and for idempotency keys.
         key = {"Idempotency-Key": "same"}
         one = Caller(cloud.http, issuer.token("cloud-operators", sub="bob"))
         one.ok("POST", "/v1/tenants", 201, {"name": "green"}, headers=key)
@@ -341,7 +341,7 @@ def test_each_of_several_issuers_speaks_for_its_own_people_only(
         actors = [each["actor"] for each in cloud.admin.get("/v1/audit")["items"]]
         assert {"operator:corp/bob", "tenant-admin:customers/bob"} <= set(actors)
 
-        # One that is away keeps nobody out but its own.
+        # An unreachable issuer locks out only its own users.
         away = [settings[0], other.settings(name="customers", jwks_url="https://127.0.0.1:1/jwks.json") | bound]
         halved = Cloud(database, create_app(database, oidc=Oidc(*(OidcSettings.model_validate(each) for each in away))))
         assert Caller(halved.http, issuer.token("auditors"))("GET", "/v1/tenants").status_code == 200
@@ -365,7 +365,7 @@ def test_tokens_of_another_type_or_for_another_client_are_refused(database: Data
 
 
 class SlowIssuer:
-    """Answers when it is let; `asked` counts."""
+    """Answers once `let` is set; `asked` counts the requests."""
 
     def __init__(self) -> None:
         self.let = threading.Event()
@@ -402,7 +402,7 @@ def test_invented_keys_do_not_wait_for_a_slow_issuer() -> None:
         with pytest.raises(jwks.IssuerUnreachableError):
             keys.key(f"invented-{number}", "RS256")
         keys.key("one", "RS256")
-    # However long it took, it is left alone for a while from then on.
+    # However long the request took, the API leaves the issuer alone for a while after it.
     issuer.now_s += 10 * jwks.MIN_INTERVAL_S
     issuer.let.set()
     first.join(60)

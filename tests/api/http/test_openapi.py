@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The committed OpenAPI document is the one that the API serves, and says what holds for every route."""
+"""The committed OpenAPI document is the one that the API serves, and states what holds for every route."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,8 @@ def test_the_codes_of_the_document_are_those_that_the_source_leads_to(app: FastA
 
 
 def test_some_codes_that_are_known_of_operations_are_found(app: FastAPI) -> None:
-    """Each by another way: a helper's, a long way off, a property's, an annotated variable's, of the kind of route."""
+    """Each code is found in another way: by a helper, a long call chain, a property, an annotated variable, the kind of
+    route."""
     found = {name: set(each) for name, each in refusable.codes(app).items()}
     for name, some in (
         ("create_slice", {"quota.exceeded", "quota.forbidden", "capacity.none", "reservation.used", "body.too_large"}),
@@ -76,7 +77,7 @@ def test_some_codes_that_are_known_of_operations_are_found(app: FastAPI) -> None
     assert "generation.required" not in found["delete_slice"], "what a branch of another caller says"
     assert not found["get_liveness"] & {"auth.required", "database.busy"}
     of_all = set.union(*found.values())
-    # Not an operation's: paths and methods that there are not.
+    # These codes belong to no operation: unknown paths and methods.
     assert {code.value for code in Code} - of_all == {"route.unknown", "method.not_allowed"}
 
 
@@ -98,7 +99,7 @@ def test_an_operation_lists_its_codes_under_their_status(app: FastAPI) -> None:
 
 
 def answers_of(document_: dict[str, Any], operation: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Its answers by status, each with the description of its headers."""
+    """Returns the answers of an operation by status, each with the description of its headers."""
     known = document_["components"]
     found = {}
     for status, answer in operation["responses"].items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts' states and operations over HTTP, and waiting for an operation that ends elsewhere."""
+"""Host states and operations over HTTP, and waiting for an operation that ends elsewhere."""
 
 import asyncio
 import threading
@@ -96,7 +96,7 @@ def test_who_has_waited_long_enough_is_told_how_far_it_is_then(cloud: Cloud) -> 
 
 
 def test_who_waits_gets_no_operation_on_once_the_api_stops(cloud: Cloud, clock: Clock) -> None:
-    """Ever so many would else be got on first."""
+    """Otherwise the stop would first have to wait for any number of operations to advance."""
 
     def looks() -> list[datetime]:
         return cloud.database.run(lambda session: list(session.scalars(select(Operation.look_at))), read_only=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients mostly get wrong has a code of its own, spelled out here as it is on the wire."""
+"""Frequent client mistakes have their own codes, spelled out here as they appear on the wire."""
 
 from datetime import timedelta
 from typing import Any

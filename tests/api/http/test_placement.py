@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a tenant finds room, and keeps some for later, as told over HTTP."""
+"""How a tenant finds room and reserves some for later, over HTTP."""
 
 from datetime import timedelta
 
@@ -69,7 +69,7 @@ def test_a_reservation_ends_by_itself_though_nobody_was_there(cloud: Cloud, *, a
     want = {"tenant": "blue", "profile": "p"}
     other.refused(Code.CAPACITY_NONE, "POST", "/v1/slices", want)
 
-    # The API is down when the hour ends, and starts on what it left.
+    # The API is down when the hour ends, and restarts on the database that it left.
     begun = cloud.database.clock
     cloud.database.clock = lambda: begun() + timedelta(seconds=3600)
     again = Cloud(cloud.database, create_app(cloud.database))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever goes wrong, the answer is a problem document. No database: what it would say is made up here."""
+"""Every error is answered with a problem document. The test makes up the database's outcomes."""
 
 import gzip
 import json
@@ -31,7 +31,7 @@ AUTH = {"Authorization": f"Bearer {TOKEN}"}
 
 
 class MadeUp:
-    """A database whose transactions end as `outcome` does; every caller is an operator. Its engine is never asked."""
+    """A database whose transactions end like `outcome`; every caller is an operator. Its engine is never used."""
 
     def __init__(self, outcome: Callable[[], object]) -> None:
         self.outcome = outcome
@@ -62,7 +62,7 @@ def client() -> TestClient:
 
 
 def problem(response: Response, code: Code) -> Problem:
-    """Checks what every problem has."""
+    """Checks what all problems have in common."""
     assert response.headers["content-type"] == "application/problem+json"
     said = Problem.model_validate_json(response.content)
     assert said.code == code, response.text

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every member of a body and every parameter has a range, and what is just outside is refused with its name.
+"""Every parameter and every member of a body has a range; values just outside are refused by name.
 
-The ranges are those of the OpenAPI document and the requests else its examples, made by somebody who may make them.
+The ranges come from the OpenAPI document. The rest of a request comes from its examples, and an authorized caller sends
+it.
 """
 
 import re
@@ -24,10 +25,10 @@ AGENTS = "/v1/hosts/{host}/"
 DAY = {"since": "2026-11-21T00:00:00Z", "until": "2026-11-22T00:00:00Z"}
 
 UNBOUNDED = {"query.page_size": "what is above 1000 counts as 1000"}
-"""What has no range in the document, and why."""
+"""Parameters without a range in the document, and the reason."""
 
 FILLING = ["POST /v1/hosts/{host}/report $.refusals[0]"]
-"""What may be as long as its body: longer, and it is the body that is refused."""
+"""Members that may be as long as the whole body: for longer values the body itself is refused."""
 
 GOOD = {
     "about": "slice",
@@ -38,15 +39,16 @@ GOOD = {
     "last-event-id": "1",
     "selector": "zone=a",
 }
-"""Values of parameters whose pattern does not take a word."""
+"""Values for parameters whose pattern does not match a plain word."""
 
 FILLED = {"reserve_period_us": 10_000, "band": "latency"}
-"""What the examples leave out, and what it goes with."""
+"""A member that the examples leave out, and the member that it depends on."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """`path`: with `names`. `asked`: the schemas of parameters, by place and name; `body`: its example, of `schema`."""
+    """`names`: for the path. `asked`: the schemas of parameters, by place and name. `body`: its example, for
+    `schema`."""
 
     method: str
     described: str
@@ -57,7 +59,7 @@ class Operation:
     body: Any = field(default=None, hash=False)
 
     def path(self, **other: str) -> str:
-        """With the names of the examples, or others."""
+        """Returns the path with the names of the examples, or with others."""
         return self.described.format(**{name: quote(each) for name, each in (self.names | other).items()})
 
 
@@ -85,7 +87,7 @@ def operations(document: dict[str, Any]) -> Iterator[Operation]:
 
 @dataclass
 class Asking:
-    """Makes requests of operations, each as who may."""
+    """Sends requests for operations, each as an authorized caller."""
 
     cloud: Cloud
     host: Caller
@@ -94,7 +96,7 @@ class Asking:
     def __call__(
         self, operation: Operation, *, place: str = "", said: dict[str, Any] | None = None, body: Any = None
     ) -> Response:
-        """`said`: of parameters in one place."""
+        """`said`: parameters in one place."""
         other = {place: said or {}}
         who = self.host if operation.described.startswith(AGENTS) else self.cloud.admin
         who = self.enrolling if operation.described == ENROL else who
@@ -109,9 +111,9 @@ class Asking:
 
 @pytest.fixture
 def asking(cloud: Cloud) -> Asking:
-    """Of a cloud in which there is what the examples name."""
+    """A cloud with the objects that the examples name."""
     application: Any = cloud.http.app
-    application.state.feed.stop()  # whoever watches is let go at once
+    application.state.feed.stop()  # event streams end at once
     host = cloud.host("gpu-a")
     cloud.tenant("blue", share_permille=1000, mem_bytes=GIB, slices=9)
     cloud.profile("quarter", 250)
@@ -120,12 +122,12 @@ def asking(cloud: Cloud) -> Asking:
 
 
 def can_be_sent(place: str, value: Any) -> bool:
-    """A path without a name is another one, and a line's end ends a header."""
+    """A path with an empty name is another path, and a newline ends a header."""
     return not (place == "path" and value == "") and not (place == "header" and value.endswith("\n"))
 
 
 def refused_by(response: Response) -> list[str]:
-    """The fields that an answer says are wrong; none if it is no such answer."""
+    """Returns the fields that an answer calls wrong; none if the answer is not about fields."""
     said = response.json() if response.content else {}
     return [each["field"] for each in said["reasons"]] if said.get("code") == Code.FIELD_INVALID else []
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""However many ask whether the API is ready, the database is asked once a second, and a hanging one counts as busy."""
+"""However many clients ask for readiness, the database is asked once a second; one that hangs counts as busy."""
 
 import asyncio
 import threading
@@ -22,12 +22,12 @@ LONG_S = 3600.0
 
 
 def run(work: Coroutine[None, None, T]) -> T:
-    """Fails rather than waits for ever."""
+    """Runs the coroutine; fails if it hangs."""
     return asyncio.run(asyncio.wait_for(work, 60))
 
 
 async def answers(ready: Readiness, check: Callable[[], None], count: int) -> set[Code | None]:
-    """What so many are told who ask at once."""
+    """Returns the answers that this many simultaneous requests get."""
 
     async def ask() -> Code | None:
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is refused to somebody who is known leaves an entry in the audit, with no secret, and not without end."""
+"""A refusal to a known caller leaves an audit entry without secrets, and the number of entries is bounded."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,7 +18,7 @@ PLENTY = {"share_permille": 9000, "mem_bytes": 1 << 40, "slices": 9}
 
 @pytest.fixture
 def later(cloud: Cloud) -> Callable[[float], None]:
-    """Has time go by for what counts refusals."""
+    """Advances the clock that counts refusals."""
     now = [0.0]
 
     def wait(seconds: float) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Re-homing the claims of a GPU over HTTP."""
+"""Moving the claims of a GPU to another GPU over HTTP."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ OTHER = "0000:00:11.0"
 
 @pytest.fixture
 def gone(cloud: Cloud) -> dict[str, Any]:
-    """A GPU that its host has no more, with a claim. Another one is there."""
+    """A GPU with a claim that is no longer in its host. The host has another GPU."""
     host = cloud.host("h1")
     cloud.tenant("acme", share_permille=1000, mem_bytes=8 * GIB, slices=4)
     cloud.operator.post("/v1/profiles", {"name": "p1", "share_permille": 100, "mem_bytes": GIB})

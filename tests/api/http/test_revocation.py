@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A credential that is revoked is void at once: also for claims and heartbeats, whose callers are not looked up for
-each, and for requests whose caller was looked up before the rest of them came.
+"""A revoked credential is void at once. This also holds for claims and heartbeats, whose callers come from a cache, and
+for requests whose caller was looked up before their bodies arrived.
 """
 
 import json
@@ -23,11 +23,11 @@ from tests.api.http.test_roles import ROUTES, cast_of
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import TokenRole
 
-# A credential is looked up again above the database; services/test_authority revokes on both engines.
+# Credentials are looked up again above the database layer; services/test_authority revokes on both engines.
 pytestmark = pytest.mark.sqlite_long
 
 AGENTS = "/v1/hosts/{host}/"
-"""Below this hosts' agents speak."""
+"""Agents use the paths below this prefix."""
 
 PLENTY = {"share_permille": 1000, "mem_bytes": 1 << 40, "slices": 100}
 WANTED = {"tenant": "acme", "profile": "small"}
@@ -49,7 +49,7 @@ REQUESTS: dict[str, Callable[[Caller, Code], object]] = {
 
 @pytest.fixture
 def tenant(cloud: Cloud) -> Caller:
-    """Who has claimed before."""
+    """A tenant that has claimed before."""
     cloud.host("h1")
     cloud.profile("small", 10)
     who = cloud.tenant("acme", **PLENTY)
@@ -108,15 +108,15 @@ def test_a_token_that_has_ended_is_void_at_once_though_it_was_remembered(
 
 
 def slowly(body: object, meanwhile: Callable[[], None]) -> Iterator[bytes]:
-    """A body; something happens when its head has been looked at."""
+    """A body; `meanwhile` runs after the API has read the head of the request."""
     meanwhile()
     yield json.dumps({} if body is None else body).encode()
 
 
 def ask_slowly(cloud: Cloud, code: Code, caller: Callable[[], tuple[Caller, str]], end: Callable[[str], None]) -> None:
-    """Every route with a body that brings the end of the caller's credential, which is then refused.
+    """On every route with a body, ends the caller's credential during the request, which is then refused.
 
-    `caller`: makes one that may do everything, and returns its credential's id.
+    `caller`: makes a caller with all permissions and returns it with its credential's id.
     """
     names = cast_of(cloud).names
     routes: Any = cloud.http.app

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every route asked by everybody. The routes come from the application: one that the table lacks is a failure.
+"""Every caller asks every route. The routes come from the application; a route that the table lacks makes the test
+fail.
 
-The cloud: account ``acme`` with project ``web``, whose slice is on host ``h1``; account ``blue`` and host ``h2`` have
-nothing to do with them. Who may change something is let as far as an ETag that is out of date or a name that is taken,
-so that one cloud serves all; the rows that do change something come last.
+The cloud: account ``acme`` with project ``web``, whose slice is on host ``h1``. Account ``blue`` and host ``h2`` are
+unrelated to them. An authorized change mostly ends at an outdated ETag or an existing name, so one cloud serves all
+rows; the rows that really change something come last.
 """
 
 import json
@@ -23,7 +24,7 @@ from tests.api.http.cloud import GIB, Caller, Cloud, Host
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import SCOPED
 
-# Who may do what is decided above the database; services/test_authority asks both engines for what is whose.
+# Permissions are decided above the database layer; services/test_authority checks ownership on both engines.
 pytestmark = pytest.mark.sqlite_long
 
 CALLERS = (
@@ -35,10 +36,10 @@ OK = "ok"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What each caller gets. Unless it is said an admin gets what an operator gets, a tenant's admin what its service
-    gets, and a viewer, of all or of a tenant, the same if it is a GET and is denied if it is not.
+    """The outcome for each caller. By default, an admin gets an operator's outcome, and a tenant-admin gets its
+    service's. A viewer, of everything or of a tenant, gets the same outcome for a GET and is denied otherwise.
 
-    `path` may name ``{slice}``, ``{host}``, ``{gpu}``, ``{operation}``, ``{reservation}`` and ``{token}``.
+    `path` may contain ``{slice}``, ``{host}``, ``{gpu}``, ``{operation}``, ``{reservation}`` and ``{token}``.
     """
 
     path: str
@@ -59,7 +60,7 @@ class Row:
     revoked: str = Code.AUTH_INVALID
 
     def outcome(self, name: str, *, reads: bool) -> str:
-        """What `name` gets."""
+        """Returns the outcome for the caller `name`."""
         said: str = getattr(self, name)
         if said:
             return said
@@ -74,32 +75,32 @@ def public(path: str) -> Row:
 
 
 def operators(path: str, outcome: str = OK, **more: Any) -> Row:
-    """For operators only."""
+    """A row for operators only."""
     others = dict.fromkeys(("own", "account", "other", "own_host", "other_host"), Code.PERMISSION_DENIED)
     return Row(path=path, operator=outcome, **others, **more)
 
 
 def people(path: str, **more: Any) -> Row:
-    """For operators and all tenants, who see their own part of a list."""
+    """A row for operators and all tenants, which see their own part of a list."""
     seen = dict.fromkeys(("operator", "own", "account", "other"), OK)
     return Row(path=path, **seen, **dict.fromkeys(("own_host", "other_host"), Code.PERMISSION_DENIED), **more)
 
 
 def owners(path: str, outcome: str = OK, **more: Any) -> Row:
-    """For operators, the project and its account; to other tenants it does not exist."""
+    """A row for operators, the project and its account; for other tenants the object does not exist."""
     seen = dict.fromkeys(("operator", "own", "account"), outcome)
     hosts = dict.fromkeys(("own_host", "other_host"), Code.PERMISSION_DENIED)
     return Row(path=path, **seen, **hosts, other=Code.OBJECT_UNKNOWN, **more)
 
 
 def admins(path: str, **more: Any) -> Row:
-    """For admins only."""
+    """A row for admins only."""
     others = dict.fromkeys(("operator", "own", "account", "other", "own_host", "other_host"), Code.PERMISSION_DENIED)
     return Row(path=path, admin=OK, **others, **more)
 
 
 def agents(path: str, outcome: str = OK, **more: Any) -> Row:
-    """For the agent of that host only; to other hosts it does not exist."""
+    """A row for the agent of that host only; for other hosts the object does not exist."""
     people = dict.fromkeys(("operator", "own", "account", "other"), Code.PERMISSION_DENIED)
     return Row(path=path, **people, own_host=outcome, other_host=Code.OBJECT_UNKNOWN, **more)
 
@@ -225,7 +226,7 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("POST", "/v1/hosts/{host}/slices/{slice_id}:bind"): agents(
         "/v1/hosts/{host}/slices/{slice}:bind", body=lambda: {"vm_uuid": VM}
     ),
-    # It is another tenant's, and the operator comes before the admin.
+    # The token belongs to another tenant. The operator asks before the admin and deletes it.
     ("DELETE", "/v1/tokens/{token_id}"): operators(
         "/v1/tokens/{token}", admin=Code.OBJECT_UNKNOWN, own_admin=Code.OBJECT_UNKNOWN
     ),
@@ -245,7 +246,7 @@ class Cast:
 
     @property
     def names(self) -> dict[str, Any]:
-        """What a row's path may name."""
+        """The values for the placeholders of a row's path."""
         return {
             "host": self.host.id,
             "slice": self.slice_id,
@@ -258,7 +259,7 @@ class Cast:
 
 def cast_of(cloud: Cloud) -> Cast:
     application: Any = cloud.http.app
-    application.state.feed.stop()  # whoever watches is let go at once
+    application.state.feed.stop()  # event streams end at once
     own_host, other_host = cloud.host("h1"), cloud.host("h2", gpus=())
     plenty = {"share_permille": 9000, "mem_bytes": 99 * GIB, "slices": 9}
     account, other = cloud.tenant("acme", **plenty), cloud.tenant("blue", **plenty)
@@ -340,7 +341,7 @@ def test_who_may_not_is_told_who_may(cloud: Cloud, method: str, path: str, body:
 
 def test_lists_show_nothing_of_others(cloud: Cloud, clock: Clock) -> None:
     cast = cast_of(cloud)
-    clock.advance(5)  # a life of no time is not in the ledger
+    clock.advance(5)  # the ledger omits a claim whose life has no duration
     shown = (
         *("/v1/tenants", "/v1/quotas", "/v1/slices", "/v1/reservations", "/v1/events"),
         *(f"/v1/usage/{kind}?{DAY}" for kind in ("ledger", "ledger.csv", "grants")),
@@ -389,7 +390,7 @@ def test_the_audit_says_who_asked_from_where_with_which_request(cloud: Cloud) ->
 
 
 def test_every_route_has_a_scope_that_alone_opens_it(cloud: Cloud) -> None:
-    """For the strongest role: nothing but its scopes keeps such a token out."""
+    """This holds for the strongest role: only its scopes restrict such a token."""
     cast = cast_of(cloud)
     routes: Any = cloud.http.app
     needed = {
@@ -481,7 +482,7 @@ def test_a_token_that_ends_passes_nothing_on_for_longer(cloud: Cloud, clock: Clo
 
 
 def test_what_is_others_costs_as_much_as_what_is_not_there(cloud: Cloud) -> None:
-    """The same words but for the name, and as many questions to the database."""
+    """The same words except for the name, and the same number of statements."""
     cast = cast_of(cloud)
     asked: list[str] = []
     event.listen(cloud.database.engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every operation of the OpenAPI document, asked by everybody, with what the document allows and with what it does not.
+"""Every caller sends every operation of the OpenAPI document, both as the document allows and as it does not.
 
-schemathesis makes the requests and holds the answers against the document: no 5xx, no status, content type, header or
-body that it does not describe, nothing accepted that it forbids. Half of the names and ids are of things that exist.
+schemathesis makes the requests and compares the answers with the document. There must be no 5xx, and no status, content
+type, header or body that the document does not describe. Forbidden requests must not be accepted. Half of the names and
+ids exist.
 """
 
 from collections import Counter
@@ -29,15 +30,15 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.api.http.cloud import GIB, Caller, Cloud
 
-# What the answers look like is decided above the database.
+# The form of answers is decided above the database layer.
 pytestmark = pytest.mark.sqlite_long
 
 NOT_DECLARED = {"content-type", "content-length", "connection"}
-"""OpenAPI says these in other ways, or leaves them to HTTP."""
+"""OpenAPI describes these headers elsewhere, or leaves them to HTTP."""
 
 
 def no_header_but_those_declared(_: CheckContext, response: Response, case: schemathesis.Case) -> None:
-    """Holds what is sent against the document; `response_headers_conformance` does it the other way round."""
+    """Compares sent headers with the document; `response_headers_conformance` checks the other direction."""
     described = case.operation.responses.find_by_status_code(response.status_code)
     assert described is not None
     more = response.headers.keys() - NOT_DECLARED - {name.lower() for name, _ in described.headers.items()}
@@ -58,11 +59,11 @@ PLENTY = {"share_permille": 9000, "mem_bytes": 99 * GIB, "slices": 99}
 
 
 class Inhabited:
-    """A cloud in which there is one of each; `known`: names and ids, by the parameter or member that takes them."""
+    """A cloud with one object of each kind; `known`: names and ids, by the parameter or member that takes them."""
 
     def __init__(self, cloud: Cloud) -> None:
         application: Any = cloud.http.app
-        application.state.feed.stop()  # whoever watches is let go at once
+        application.state.feed.stop()  # event streams end at once
         host = cloud.host("h1")
         account = cloud.tenant("acme", **PLENTY)
         project = cloud.tenant("web", account="acme", **PLENTY)
@@ -92,25 +93,25 @@ class Inhabited:
         self.cloud = cloud
 
     def name(self, case: schemathesis.Case, parameter: str) -> str:
-        """What `parameter` may be in this request; paths call different things ``name``."""
+        """Returns a valid `parameter` for this request; ``name`` means different things in different paths."""
         kinds = {"/v1/profiles": "p1", "/v1/hosts": "h1", "/v1/tenants": "web", "/v1/quotas": "web"}
         if parameter == "name":
             return next((known for path, known in kinds.items() if case.operation.path.startswith(path)), "web")
         return self.known[parameter]
 
     def operations(self) -> Iterator[Any]:
-        """All of the document."""
+        """All operations of the document."""
         yield from (found.ok() for found in self.schema.get_all_operations())
 
 
 @st.composite
 def requests(draw: st.DrawFn, inhabited: Inhabited, operation: Any, mode: GenerationMode) -> schemathesis.Case:
-    """One request, half of whose names are of what there is; nobody waits for news."""
+    """One request; half of its names exist, and it does not wait for news."""
     case: schemathesis.Case = draw(operation.as_strategy(generation_mode=mode))
     for members in (case.path_parameters, case.query, case.body):
         if isinstance(members, dict):
             for name in members.keys() & (inhabited.known.keys() | {"name"}):
-                # What was made to be wrong stays wrong.
+                # A value that was made invalid on purpose stays.
                 if mode is GenerationMode.POSITIVE and draw(st.booleans()):
                     members[name] = inhabited.name(case, name)
             if isinstance(members.get("wait_s"), int):
@@ -119,7 +120,7 @@ def requests(draw: st.DrawFn, inhabited: Inhabited, operation: Any, mode: Genera
 
 
 def hold(cloud: Cloud, examples: int) -> None:
-    """Asks each operation so often in each mode."""
+    """Sends each operation this many times in each mode."""
     inhabited = Inhabited(cloud)
     statuses: Counter[int] = Counter()
     failures: dict[str, str] = {}
@@ -147,11 +148,11 @@ def hold(cloud: Cloud, examples: int) -> None:
                 try:
                     answers_as_described()
                 except Unsatisfiable:
-                    assert mode is GenerationMode.NEGATIVE  # nothing can be wrong where there is nothing to send
+                    assert mode is GenerationMode.NEGATIVE  # an operation without input has no invalid request
                 except Exception as error:
                     failures.setdefault(operation.label, f"{mode.value}: {error}")
     assert not failures, "\n\n".join(f"{label}\n{said}" for label, said in failures.items())
-    # Else this has become a test of one refusal.
+    # Otherwise almost every request got the same refusal.
     assert {200, 401, 403, 404, 422} <= set(statuses), statuses
 
 
@@ -161,7 +162,7 @@ def test_answers_are_as_the_document_describes_them(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize("engine_name", ["postgresql"])
 def test_a_watch_is_as_the_document_describes_it(cloud: Cloud) -> None:
-    """What is made up seldom names an epoch, or an event that there was."""
+    """Generated values rarely name an existing epoch or event."""
     inhabited = Inhabited(cloud)
     with asgi.get_client(cloud.http.app) as client:
         for who in ("admin", "project"):

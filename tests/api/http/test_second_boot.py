@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients are told of a host that is two machines."""
+"""What clients see of a host that is two machines."""
 
 from tests.api.http.cloud import Cloud, Host
 from vgpumgr.wire.problem import Code
 
 
 def report_of(host: Host) -> dict[str, object]:
-    """The next report of a host that has nothing."""
+    """Returns the next report of a host without devices."""
     host.seq += 1
     return {
         "boot_id": str(host.boot_id),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An answer with a secret comes once: the same request again makes no second one and tells of the first."""
+"""A secret is answered once: repeating the request makes no second secret and points to the first one."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ REQUESTS: list[tuple[str, Any, str]] = [
 
 
 def stored(database: Database) -> str:
-    """Everything that is in any table."""
+    """Returns the content of all tables."""
 
     def read(session: Any) -> str:
         found = [session.execute(text(f"SELECT * FROM {table.name}")) for table in Base.metadata.sorted_tables]
@@ -45,7 +45,7 @@ def test_the_same_key_gets_no_second_secret(cloud: Cloud, path: str, body: Any, 
     assert stored(cloud.database) == before
     assert secret not in before
     assert secret not in said.model_dump_json()
-    # It is the first one that counts.
+    # The first secret is the valid one.
     if path == "/v1/tokens":
         assert Caller(cloud.http, secret).get("/v1/tenants")["items"] == []
         assert first.headers["location"] == f"/v1/tokens/{first.json()['id']}"

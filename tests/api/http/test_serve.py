@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API as a process: over loopback, over TLS, on a unix socket, told by systemd and told to stop."""
+"""The API as a process: over loopback, TLS and a Unix socket, under systemd's control, and asked to stop."""
 
 import signal
 import socket
@@ -50,7 +50,7 @@ def test_over_tls_with_a_certificate_that_the_client_trusts(tmp_path: Path) -> N
     make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
     files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "crt.pem"]
     subprocess.run([*make.split(), *files], check=True, capture_output=True)
-    # Relative to the settings, and beyond loopback because it is encrypted.
+    # The paths are relative to the settings file. The address is not loopback, which TLS permits.
     tls = {"tls_certificate": "crt.pem", "tls_key": "key.pem", "listen_host": "0.0.0.0"}
     with serving(tmp_path, **tls) as server:
         port = server.url.rpartition(":")[2]
@@ -143,7 +143,7 @@ def test_a_waiting_agent_hears_of_a_change_and_is_let_go_at_the_end(tmp_path: Pa
         waiting = elsewhere.submit(desired, 60, **seen)
         time.sleep(1)
         assert not waiting.done()
-        # Another process changes the database, as another replica of the API would.
+        # Another process changes the database, like another replica of the API would.
         assert command("new-epoch", settings=tmp_path / "api.toml").returncode == 0
         changed = waiting.result(timeout=30).json()
         assert changed["epoch"] != now["epoch"]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who opens a connection and does not say what it wants, or does not take its answer, does not keep it.
+"""A connection does not stay open if its client sends no complete request or does not take its answer.
 
-Who waits for an answer does.
+A client that waits for an answer keeps its connection.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ TENANT = (
     b"Content-Type: application/json\r\nContent-Length: 16\r\n\r\n"
 )
 LARGE = 20 << 20
-"""Bytes, more than kernels keep on both sides together."""
+"""In bytes: more than the kernel buffers at both ends together."""
 PIECES = 5
 
 
@@ -44,7 +44,7 @@ async def application(
         pass
     if message["type"] == "http.disconnect":
         return
-    await asyncio.sleep(0.5)  # longer than what a client has
+    await asyncio.sleep(0.5)  # longer than the time limit of a client
     await send({"type": "http.response.start", "status": 204, "headers": []})
     await send({"type": "http.response.body", "body": b""})
 
@@ -62,7 +62,7 @@ async def endless(_scope: Any, _receive: Any, send: Callable[[Any], Awaitable[No
 
 
 def heard(*said: bytes, **settings: float) -> bytes:
-    """All that a client gets that says this and then nothing, until it is cut off."""
+    """Returns everything that a client gets that sends this and then nothing, until the connection ends."""
 
     async def talk() -> bytes:
         async with listening(application, **({"idle_s": 1} | settings)) as server:
@@ -223,7 +223,7 @@ def test_what_is_given_back_can_be_taken_again() -> None:
 
 @pytest.fixture
 def contexts(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Of a server and of its client."""
+    """The TLS contexts of a server and of its client."""
     make_certificate(tmp_path)
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(tmp_path / "crt.pem", tmp_path / "key.pem")
@@ -289,7 +289,7 @@ def test_who_does_not_answer_the_end_of_tls_is_cut_off(contexts: tuple[ssl.SSLCo
 
 
 def test_a_silent_connection_takes_little_memory(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
-    """Of both its ends, since both are here."""
+    """The figure includes both ends, because both are in this process."""
 
     async def talk() -> int:
         async with listening(application, tls=contexts[0], idle_s=60, head_s=60) as server:

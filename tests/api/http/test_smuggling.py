@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request whose end a proxy may see elsewhere is refused, and nothing else is read from its connection.
+"""A request is refused if a proxy may see its end elsewhere, and nothing more is read from its connection.
 
-RFC 9112, section 6.1. What comes behind such a request would otherwise be answered as a request of its own.
+RFC 9112, section 6.1. Otherwise, data behind such a request would be answered as a separate request.
 """
 
 import pytest
@@ -14,7 +14,7 @@ CHUNKED = b"Transfer-Encoding: chunked\r\n"
 
 
 class Paths:
-    """An application that notes which paths it was asked for, and reads what is sent."""
+    """An application that records the requested paths and reads the bodies."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -43,7 +43,7 @@ AMBIGUOUS = {
     "with another case": request(b"content-LENGTH: 5\r\n", b"transfer-ENCODING: Chunked\r\n") + b"0\r\n\r\n",
     "chunks of HTTP/1.0": request(CHUNKED, b"Connection: keep-alive\r\n", version=b"1.0") + b"0\r\n\r\n",
     "a length folded into Host": request(b" Content-Length: 5\r\n") + b"12345",
-    # What h11 refuses by itself, as long as it does.
+    # h11 itself rejects these at present.
     "two lengths": request(b"Content-Length: 5\r\n", b"Content-Length: 6\r\n") + b"12345",
     "a list of lengths": request(b"Content-Length: 5, 6\r\n") + b"12345",
     "a signed length": request(b"Content-Length: +5\r\n") + b"12345",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tenants, operators and hosts live through, told as they would tell it."""
+"""Stories of tenants, operators and hosts, from their point of view."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +17,12 @@ def test_a_tenant_gets_quota_claims_is_refused_more_and_gives_back(cloud: Cloud)
     cloud.profile("half", 500)
     red = cloud.tenant("red")
 
-    # Without quota there is nothing to claim.
+    # Without quota, a claim is refused.
     claim = {"tenant": "red", "profile": "half"}
     red.refused(Code.QUOTA_EXCEEDED, "POST", "/v1/slices", claim)
     operator.patch("/v1/quotas/red", {"share_permille": 500, "mem_bytes": GIB, "slices": 1})
 
-    # With it there is, and the answer says where.
+    # With quota, the claim succeeds, and the answer names its place.
     response = red("POST", "/v1/slices", claim)
     slice_ = response.json()
     assert response.status_code == 201
@@ -32,12 +32,12 @@ def test_a_tenant_gets_quota_claims_is_refused_more_and_gives_back(cloud: Cloud)
     assert slice_["mdev_type"] == "vgpumgr-1g"
     assert red.get("/v1/quotas/red")["used_share_permille"] == 500
 
-    # The next one is over quota, and the refusal says by how much.
+    # The next claim exceeds the quota, and the refusal says by how much.
     refusal = red.refused(Code.QUOTA_EXCEEDED, "POST", "/v1/slices", claim)
     assert refusal.limits
     assert red.get("/v1/slices")["items"] == [red.get(f"/v1/slices/{slice_['id']}")]
 
-    # Its host hears of it, and gives it back only when it says so.
+    # The host learns of the claim. Its place becomes free only when the host reports the device absent.
     assert [each.id.hex for each in host.desired().slices] == [slice_["id"].replace("-", "")]
     host.report()
     assert red.get(f"/v1/slices/{slice_['id']}")["observed"]["present"] is True
@@ -69,7 +69,7 @@ def test_a_lost_answer_is_asked_for_again_and_claims_once(cloud: Cloud) -> None:
     red.refused(Code.FIELD_INVALID, "POST", "/v1/slices", claim, headers={"Idempotency-Key": "k" * 256})
     assert len(red.get("/v1/slices")["items"]) == 1
 
-    # The key is the caller's own: another's same key is another order.
+    # A key belongs to its caller: the same key from another caller is another request.
     blue = cloud.tenant("blue", **PLENTY)
     other = blue("POST", "/v1/slices", {"tenant": "blue", "profile": "half"}, headers=key)
     assert other.status_code == 201
@@ -90,7 +90,7 @@ def test_a_rehearsed_claim_answers_alike_and_claims_nothing(cloud: Cloud) -> Non
     assert red.get("/v1/quotas/red")["used_slices"] == 0
 
     red.refused(Code.OBJECT_UNKNOWN, "POST", "/v1/slices?validate_only=true", claim | {"profile": "none"})
-    # The rehearsal's key is still unused.
+    # The key of the validate_only request is still unused.
     assert red("POST", "/v1/slices", claim, headers={"Idempotency-Key": "k"}).status_code == 201
 
 
@@ -210,7 +210,7 @@ def test_a_host_enrols_once_and_again_only_when_told(cloud: Cloud) -> None:
     first = cloud.nobody.post("/v1/enroll", enrol, status=200, headers=bearer)
     cloud.nobody.refused(Code.AUTH_INVALID, "POST", "/v1/enroll", enrol, headers=bearer)
     cloud.nobody.refused(Code.AUTH_REQUIRED, "POST", "/v1/enroll", enrol)
-    # An enrol token opens nothing else, and no other token enrols.
+    # An enrol token allows nothing but enrolment, and no other token allows enrolment.
     cloud.nobody.refused(Code.AUTH_INVALID, "GET", "/v1/hosts", headers=bearer)
     cloud.operator.refused(Code.AUTH_INVALID, "POST", "/v1/enroll", enrol)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request may name as its target: a path, or as to a proxy the whole URL."""
+"""Valid request targets: a path, or the whole URL like to a proxy."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ from tests.api.http.listening import listening, run
 
 
 def answered(target: str) -> tuple[int, Any]:
-    """Status and document."""
+    """Returns status and document."""
 
     async def talk() -> bytes:
         async with listening(create_app(Database("sqlite:///nowhere")), idle_s=1) as server:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""However much one tenant asks for at once, there are threads and connections for the others."""
+"""However much one tenant asks for at once, threads and connections remain for the others."""
 
 import asyncio
 import time
@@ -48,7 +48,7 @@ WAIT_FOR_LOCKS = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_ty
 
 @pytest.fixture
 def patient(postgresql: Cluster, postgresql_template: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    """On a busy machine nothing ends for having waited too long."""
+    """On a busy machine, no wait may end by its time limit."""
     for module, name in (
         (database_module, "WAIT_S"),
         (database_module, "LOCK_S"),
@@ -70,14 +70,15 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def waiting(database: Database) -> int:
-    """How many wait for a lock; in a transaction of its own, which would else see the same again and again."""
+    """Returns how many transactions wait for a lock. It uses a new transaction, because an old one would see the same
+    result again."""
     with database.engine.connect() as looking:
         found: int = looking.execute(WAIT_FOR_LOCKS).scalar_one()
         return found
 
 
 def is_ready(cloud: Cloud) -> bool:
-    """Whether it is now: what was said before is forgotten."""
+    """Returns whether the API is ready now, without the cached answer."""
     application: Any = cloud.http.app
     application.state.readiness = Readiness()
     return bool(cloud.nobody.get("/v1/health") == {"status": "ok"})
@@ -115,7 +116,7 @@ def test_who_waits_for_news_takes_no_more_places_than_others(patient: Database, 
     cloud = Cloud(patient, create_app(patient, turns=Turns(tenant=AT_ONCE)))
     with cloud.http, ThreadPoolExecutor(CLAIMS) as threads:
         application: Any = cloud.http.app
-        application.state.feed.stop()  # whoever watches is let go at once
+        application.state.feed.stop()  # event streams end at once
         cloud.host("h1")
         cloud.profile("small", 1)
         noisy, quiet = cloud.tenant("noisy", **ENOUGH), cloud.tenant("quiet")
@@ -376,5 +377,5 @@ def test_a_token_with_too_many_waiting_is_refused_before_it_is_looked_up(patient
 
 
 def test_no_thread_and_no_connection_is_wanted_that_is_not_there() -> None:
-    threads = 40  # anyio's
+    threads = 40  # the limit of anyio
     assert min(threads, database_module.CONNECTIONS) > SHARED + turns_module.AGENTS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database that is there and cannot be used: the reason is in the problem, health, log and metric."""
+"""A database that is reachable but not usable: problem, health, log and metric give the reason."""
 
 import contextlib
 import logging
@@ -26,7 +26,7 @@ UNUSABLE = (503, "database.unusable")
 
 
 class Service:
-    """An API with a SQLite file of its own."""
+    """An API with its own SQLite file."""
 
     def __init__(self, database: Database, token: str, file: Path) -> None:
         self.database = database
@@ -35,7 +35,7 @@ class Service:
         self.http = TestClient(self.app, headers={"Authorization": f"Bearer {token}"})
 
     def make(self, name: str) -> tuple[int, str]:
-        """Status and code of the answer to a new tenant."""
+        """Returns status and code of the answer to a new tenant."""
         answer = self.http.post("/v1/tenants", json={"name": name})
         return answer.status_code, str(answer.json().get("code", ""))
 
@@ -44,7 +44,7 @@ class Service:
         return answer.status_code, str(answer.json().get("code", ""))
 
     def troubles(self) -> list[str]:
-        """Those that the metric shows."""
+        """Returns the troubles that the metric shows."""
         lines = self.app.state.metrics.text().decode().splitlines()
         return [line for line in lines if line.startswith("vgpumgr_database_trouble{") and line.endswith(" 1.0")]
 
@@ -62,7 +62,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
 
 
 def limit(service: Service, pragma: str) -> None:
-    """Holds for all its connections from now on, as SQLite itself sees to."""
+    """Sets a limit that SQLite itself enforces on all connections of the service from now on."""
 
     @event.listens_for(service.database.engine, "checkout")
     def set_limit(connection: object, *_: object) -> None:
@@ -70,14 +70,14 @@ def limit(service: Service, pragma: str) -> None:
 
 
 def fill(service: Service) -> None:
-    """No page can be added to the file any more, as on a full disk: SQLite answers SQLITE_FULL."""
+    """Makes the file unable to grow, like on a full disk: SQLite answers SQLITE_FULL."""
     limit(service, "PRAGMA max_page_count = 1")
     with service.database.engine.begin() as connection:
         connection.execute(text("SELECT 1"))
 
 
 def refused_at_last(service: Service) -> str:
-    """Makes tenants until that is refused, and returns why."""
+    """Makes tenants until one is refused; returns the reason."""
     for number in range(500):
         answer = service.http.post("/v1/tenants", json={"name": f"t{number}"})
         if answer.status_code != 201:
@@ -97,7 +97,7 @@ def test_a_full_disk_is_told_everywhere_until_something_can_be_stored(
     assert service.troubles() == ['vgpumgr_database_trouble{reason="full"} 1.0']
     told = [each.getMessage() for each in caplog.records if each.name == "vgpumgr_api.database"]
     assert f"{service.file}: database or disk is full" in told[0]
-    # Neither reading nor a transaction that stores nothing says that the disk has room.
+    # Neither a read nor a transaction that writes nothing proves that the disk has room.
     assert service.http.get("/v1/tenants").status_code == 200
     service.database.run(lambda session: session.execute(text("DELETE FROM tenants WHERE name = 'nobody'")))
     assert service.health() == UNUSABLE
@@ -182,7 +182,7 @@ def test_a_link_that_leads_elsewhere_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_pool_that_was_emptied_opens_the_file_anew(service: Service) -> None:
-    """With its last connection SQLite removes what is beside the file."""
+    """When the last connection closes, SQLite removes the files beside the database."""
     assert service.make("before") == (201, "")
     service.database.engine.dispose()
     assert not Path(f"{service.file}-wal").exists()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger over HTTP: the CSV says what the list says, and what cannot be asked is refused before it begins."""
+"""The ledger over HTTP: the CSV has the same content as the list, and invalid requests are refused before output
+starts."""
 
 import csv
 import io
@@ -43,7 +44,7 @@ def test_the_csv_says_what_the_list_says_over_many_pages(cloud: Cloud, monkeypat
         (name, str(number), str(-number), "false")
         for number, name in enumerate(("acme", "blue", "cyan", "dark", "echo"), start=1)
     ]
-    # Whose token ends meanwhile gets no further page.
+    # A client whose token is revoked in the meantime gets no further page.
     seen = []
 
     def once(request: Request) -> Actor:
@@ -185,7 +186,7 @@ def test_a_time_in_which_nothing_can_be_is_refused(cloud: Cloud, path: str) -> N
 
 
 def test_of_hours_without_rows_it_is_said_whether_more_may_come(cloud: Cloud, clock: Clock) -> None:
-    """Nothing of an hour that is closed is nothing; of one that is not, or has not begun, it is nothing yet."""
+    """For a closed hour, no rows mean zero. For an open or future hour, they mean that nothing is known yet."""
     own = cloud.tenant("acme")
     hours = "since=2026-11-21T{}:00:00Z&until=2026-11-21T{}:00:00Z&granularity=hour"
     for minutes, closed in ((0, 12), (44, 12), (45, 13)):

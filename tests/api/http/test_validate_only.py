@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""validate_only: the same answers and refusals, and nothing of it is there afterwards."""
+"""validate_only: the same answers and refusals as the real request, but nothing is stored."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ TRY = "?validate_only=true"
 
 
 def everything(cloud: Cloud) -> dict[str, list[Any]]:
-    """Every row of every table, but numbers of events, which reading gives."""
+    """Returns every row of these tables; events are left out, because reading them numbers them."""
     with cloud.database.engine.connect() as connection:
         tables = ("tenants", "quotas", "profiles", "hosts", "gpus", "slices", "tokens", "audit", "idempotency_keys")
         tables += ("gpu_labels", "host_labels", "quota_profiles", "reservations", "holds", "operations")
@@ -80,7 +80,7 @@ def test_what_would_come_of_it_is_answered_and_nothing_is_kept(cloud: Cloud) -> 
     assert tried(operator, "POST", path, {"undo": True})["state"] == "cancelled"
     assert operator.get(path.partition(":")[0])["state"] == "running"
 
-    # What was only tried was not done: the same key is still unused, and the same name free.
+    # The dry run used neither the key nor the name: both are still free.
     assert operator.post("/v1/tenants", {"name": "blue"}, headers={"Idempotency-Key": "a"})["name"] == "blue"
 
 
@@ -119,7 +119,7 @@ def test_who_asks_for_a_trial_in_the_body_does_nothing_for_good(cloud: Cloud) ->
     cloud.operator.refused(Code.BODY_INVALID, "DELETE", "/v1/tenants/acme", said)
     assert cloud.operator.get("/v1/hosts/h1")["state"] == "ready"
     assert cloud.operator.get("/v1/tenants/acme")["name"] == "acme"
-    # Nothing in particular is as good as nothing: some programs send an empty object with each POST.
+    # An empty object counts as no body, because some programs send one with each POST.
     assert cloud.operator.ok("POST", "/v1/hosts/h1:maintenance", 200, {}, headers=etag)["state"] == "maintenance"
 
 

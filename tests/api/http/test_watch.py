@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wait for a newer desired state, without a database: what it would say is made up here."""
+"""The wait for a newer desired state, without a database: the test makes up its answers."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def run(work: Coroutine[None, None, T]) -> T:
-    """Fails rather than waits for what should end at once."""
+    """Runs the coroutine; fails if it does not end at once."""
     return asyncio.run(asyncio.wait_for(work, SOON_S))
 
 
@@ -40,7 +40,7 @@ def test_a_thousand_wait_with_one_thread_among_them() -> None:
         return {each for each in threading.enumerate() if each.name.startswith("AnyIO")}
 
     async def wait() -> int:
-        others = workers()  # of event loops before this one
+        others = workers()  # worker threads of earlier event loops
         watch = DesiredWatch(count, period_s=0.01)
         waits = [asyncio.create_task(watch.changed(A, (EPOCH, 1), 60)) for _ in range(1000)]
         await asyncio.sleep(0.5)
@@ -58,7 +58,7 @@ def test_a_thousand_wait_with_one_thread_among_them() -> None:
 
 @pytest.mark.parametrize(("took_s", "sleeps_s"), [(0, 0.5), (0.1, 0.5), (0.3, 1.2), (0.5, 2), (60, 2)])
 def test_a_slow_answer_lets_the_database_rest_but_nobody_wait_for_long(took_s: float, sleeps_s: float) -> None:
-    """Without the bound a question that took a second kept all hosts waiting for four."""
+    """Without the bound, a query that took a second made all hosts wait for four."""
     assert rest_s(0.5, took_s) == pytest.approx(sleeps_s)
 
 
@@ -99,7 +99,7 @@ def test_after_stop_nobody_waits() -> None:
 
 @pytest.mark.parametrize("wait_s", [0.1, 60])
 def test_nobody_is_asked_for_when_nobody_waits(wait_s: float) -> None:
-    """Any more, because all have waited long enough or have left."""
+    """No host waits any more, because all of them have waited long enough or have left."""
     questions = []
 
     def count() -> Generations:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who was away for too long, or remembers what a restore undid, is answered 410 before any stream begins."""
+"""A client that was away for too long, or knows what a restore undid, gets 410 before a stream begins."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from vgpumgr.wire.problem import Code
 
 @pytest.fixture
 def epoch(cloud: Cloud) -> str:
-    """Of a log of which the last two events are left; whoever watches is let go at once."""
+    """The epoch of a log that keeps only its last two events; event streams end at once."""
     application: Any = cloud.http.app
     application.state.feed.stop()
     for number in range(3):
@@ -34,7 +34,7 @@ def test_whoever_missed_something_is_not_left_with_a_gap(cloud: Cloud, epoch: st
     gone(cloud, "/v1/events/watch?after=1")
     gone(cloud, "/v1/events/watch", last_id=f"{epoch}-1")
     newest = cloud.operator.get("/v1/events")["items"][-1]["seq"]
-    gone(cloud, "/v1/events/watch?after=0", last_id=f"{epoch}-{newest + 1}")  # which goes before `after`
+    gone(cloud, "/v1/events/watch?after=0", last_id=f"{epoch}-{newest + 1}")  # takes precedence over `after`
 
 
 def test_a_position_from_before_a_restore_leads_nowhere(cloud: Cloud, epoch: str) -> None:

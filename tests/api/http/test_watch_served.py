@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The event stream of a served API with SQLite, over TLS: through its end and its next start nothing is lost."""
+"""The event stream of a served API with SQLite over TLS: no event is lost when the API stops and starts again."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
 
 
 def watch(api: Api, *, last_id: str = "") -> Iterator[str]:
-    """Lines until the API ends the answer; one that broke off is an error."""
+    """Yields lines until the API ends the answer; a broken connection is an error."""
     headers = {"Last-Event-ID": last_id} if last_id else {}
     with api.cloud.operator.stream("GET", "/v1/events/watch?after=0", headers=headers) as answer:
         assert answer.status_code == 200
@@ -26,7 +26,7 @@ def watch(api: Api, *, last_id: str = "") -> Iterator[str]:
 
 
 def told(lines: Iterator[str], name: str) -> str:
-    """Reads on until a tenant of this name is told of; returns the id of that event."""
+    """Reads until an event about a tenant of this name; returns the event's id."""
     said = ""
     for line in lines:
         said = line.removeprefix("id: ") if line.startswith("id: ") else said

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An API process that speaks TLS and has an authority for agents, and hosts that show their certificates to it."""
+"""An API process with TLS and an authority for agents, and hosts that connect to it with their certificates."""
 
 import contextlib
 import ssl
@@ -27,14 +27,14 @@ CA = {"agent_ca_certificate": "agents.pem", "agent_ca_key": "agents.key"}
 
 @dataclass
 class Cloud:
-    """`operator`: a connection of the first operator's."""
+    """`operator`: a connection of the first operator."""
 
     server: Server
     directory: Path
     operator: httpx2.Client
 
     def connect(self, *, token: str | None = None, certificate: Path | None = None) -> httpx2.Client:
-        """A connection that shows what it is given; the caller need not close it."""
+        """A connection with the given certificate; the caller need not close it."""
         trusting = ssl.create_default_context(cafile=self.directory / "crt.pem")
         if certificate is not None:
             trusting.load_cert_chain(certificate)
@@ -53,14 +53,14 @@ class Cloud:
         return self.connect(token=token).post("/v1/enroll", json=said, headers=headers)
 
     def enrol_for_a_token(self, token: str) -> Enrolled:
-        """As before there was an authority."""
+        """Enrols a host for a token, like before there was an authority."""
         said = Enroll(agent_version="1", boot_id=uuid4())
         database = Database(tomllib.loads((self.directory / "api.toml").read_text())["database"])
         with contextlib.closing(database):
             return database.run(lambda session: agents.enroll(session, token, said))
 
     def host(self, name: str) -> "Host":
-        """A host that enrolled with a key of its own."""
+        """A host that enrolled with its own key."""
         key, csr = new_key()
         answer = self.enrol(self.announce(name), csr)
         assert answer.status_code == 200, answer.text
@@ -69,7 +69,7 @@ class Cloud:
         return Host(self, name, UUID(said["host_id"]), key, said["certificate"]["certificate"])
 
     def revoke(self, host: "Host", how: str) -> None:
-        """Ends a host's credential in one of the ways that there are."""
+        """Ends a host's credential in the way `how`."""
         if how == "token deleted":
             [own] = [each for each in self.operator.get("/v1/tokens").json()["items"] if each["subject"] == host.name]
             assert self.operator.delete(f"/v1/tokens/{own['id']}").status_code == 204
@@ -102,7 +102,7 @@ class Host:
         return outcome((http or self.connect()).get(f"/v1/hosts/{self.name}/desired"))
 
     def aged(self, **changes: Any) -> "Host":
-        """The same with a certificate that our authority made another time, or for something else."""
+        """The same host with a certificate that our authority made at another time or with other contents."""
         ca = agent_ca.load(self.cloud.directory / "agents.pem", self.cloud.directory / "agents.key")
         said = agent_ca.peer(ssl.PEM_cert_to_DER_cert(self.certificate))
         assert said is not None
