@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database that many tests use one after the other, each of which finds it as `vgpumgr-api init` leaves one.
+"""A database that many tests use one after the other; each test finds it like `vgpumgr-api init` leaves one.
 
 Making a database for each test costs more than most tests: PostgreSQL copies hundreds of files, and SQLAlchemy compiles
-each statement anew for each engine. Here the engine stays, with its connections and compiled statements, and only the
-content is put back. A database that cannot be put back so is made anew: its tables were altered or analyzed, or
-somebody is still at work on it.
+each statement again for each engine. Here the engine stays, with its connections and compiled statements, and only the
+content is restored. A database that cannot be restored is made again: its tables were altered or analyzed, or a
+connection still uses it.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ class Lender(ABC):
 
     @contextlib.contextmanager
     def lend(self, clock: Callable[[], datetime]) -> Iterator[Database]:
-        """A database for one test; whatever listens to its statements goes with it."""
+        """Lends a database to one test; listeners on its statements are removed with the loan."""
         if self._database is None:
             self._database = self._make()
         lent = copy.copy(self._database)
@@ -58,14 +58,14 @@ class Lender(ABC):
 
     @abstractmethod
     def _put_back(self) -> bool:
-        """Returns whether the content is that of the template again."""
+        """Restores the content of the template; returns whether that worked."""
 
     @abstractmethod
     def _remove(self) -> None: ...
 
 
 class SqliteLender(Lender):
-    """SQLite copies the template's pages over those of the file, the definitions of tables included."""
+    """Copies the pages of the template over those of the file, including table definitions."""
 
     def __init__(self, template: Path, directory: Path) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class SqliteLender(Lender):
         self._number += 1
         self._path.write_bytes(self._template.read_bytes())
         made = Database(f"sqlite:///{self._path}", clock=machine_clock)
-        # No test of these cuts the power.
+        # These tests do not simulate power failures.
         event.listen(made.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = OFF"))
         return made
 
@@ -87,7 +87,7 @@ class SqliteLender(Lender):
         try:
             used.execute("PRAGMA synchronous = OFF")
             fresh.backup(used)
-        except sqlite3.OperationalError:  # somebody reads or writes
+        except sqlite3.OperationalError:  # another connection reads or writes
             return False
         finally:
             fresh.close()
@@ -112,7 +112,7 @@ WATCH = """
     CREATE FUNCTION lending.note() RETURNS event_trigger LANGUAGE plpgsql AS
         $$ BEGIN INSERT INTO lending.altered VALUES (tg_tag); END $$;
 """
-"""`altered` gets a row for whatever changes definitions."""
+"""Each change of a definition adds a row to `altered`."""
 
 PUT_BACK = """
     CREATE FUNCTION lending.put_back() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
@@ -144,7 +144,7 @@ PUT_BACK = """
 class PostgresqlLender(Lender):
     """A function in the database deletes the rows of all tables and inserts those of the template.
 
-    Dead rows stay in the pages for a while: a test that counts pages needs a database of its own.
+    Dead rows stay in the pages for a while, so a test that counts pages needs another database.
     """
 
     def __init__(self, cluster: Cluster, template: str) -> None:
@@ -179,7 +179,7 @@ class PostgresqlLender(Lender):
         assert self._own is not None
         try:
             row = self._own.execute("SELECT lending.put_back()").fetchone()
-        except psycopg.Error:  # somebody holds a lock, or ended our connection
+        except psycopg.Error:  # another connection holds a lock, or ours was terminated
             return False
         return row is not None and row[0]
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between two OpenAPI documents, and what of it breaks a client of the first.
+"""The differences between two OpenAPI documents, and which of them break a client of the first.
 
-``make openapi`` writes ``api/openapi.json`` anew, with the codes that it is made from, says what changed, and refuses
-what breaks clients, unless BREAKING=1 says that this is meant; what breaks those of the last release, always.
-``make openapi RELEASE=1``, for a release, makes the document that of the last release, ``api/openapi-v1.json``.
+``make openapi`` writes ``api/openapi.json`` and the codes in it, and lists the changes. It refuses changes that break
+clients of the committed document unless BREAKING=1 is set. It always refuses changes that break clients of the last
+release. ``make openapi RELEASE=1`` also copies the document to ``api/openapi-v1.json``, the one of the last release.
 """
 
 import json
@@ -25,13 +25,13 @@ ALWAYS_ENFORCED = {
     "header.last-event-id": {"pattern": "^((?:([0-9a-f]{12})-)?(0|[1-9][0-9]{0,17}))?$"},
     "POST /v1/hosts/{host}/report body .refusals[]": {"maxLength": REPORT_BYTES_MAX},
 }
-"""What held since the first release and was declared later: whoever was right before is right now."""
+"""Limits that held since the first release but were declared later: they break no valid request."""
 
 MATCHED_NOTHING = {
     "GET /v1/operations query.kind": {"pattern": r"^[a-z_]{1,31}\.[a-z_]{1,32}$"},
     "GET /v1/audit query.action": {"pattern": r"^[a-z_]{1,31}\.[a-z_]{1,32}$"},
 }
-"""Filters whose other values are those of nothing: they found nothing before, and who is told so was wrong before."""
+"""Filters for which other values never matched anything; an error for such a value breaks no valid request."""
 
 IF_MATCH, GENERATION_REQUIRED = "header.If-Match", "generation.required"
 
@@ -40,7 +40,7 @@ LOWER, UPPER = ("minimum", "minLength", "minItems"), ("maximum", "maxLength", "m
 
 @dataclass(frozen=True)
 class Change:
-    """`breaks`: a client that was right before may fail now."""
+    """`breaks`: a valid request or a correct client of the old document may fail now."""
 
     breaks: bool
     text: str
@@ -50,7 +50,7 @@ class Change:
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
-    """Returns them in the order of the paths."""
+    """Returns the changes in the order of the paths."""
     return list(_Comparison(old, new).operations())
 
 
@@ -118,7 +118,7 @@ class _Comparison:
                 yield Change(needed, f"{where}: new{', and needed' if needed else ''}")
                 continue
             schema = before[parameter]["schema"]
-            # Who did not send it was refused with that, and null is no header.
+            # A request without this header was refused with that code, and null is not a header.
             was_needed = parameter == IF_MATCH and GENERATION_REQUIRED in _codes(self._old, old)
             if was_needed and needed:
                 schema, _ = _without_null(self._old, schema)
@@ -144,7 +144,8 @@ class _Comparison:
                 yield from self._schema(where, before[kind].get("schema", {}), after[kind].get("schema", {}), sent=sent)
 
     def _schema(self, where: str, old: Mapping[str, Any], new: Mapping[str, Any], *, sent: bool) -> Iterator[Change]:
-        """`sent` by clients, who may then say less; else by the API, which then may."""
+        """`sent`: clients send the value, so allowing less breaks them; otherwise the API sends it, so allowing more
+        does."""
         refs = (old.get("$ref", ""), new.get("$ref", ""), sent)
         if any(refs[:2]):
             if refs in self._seen:
@@ -196,14 +197,14 @@ class _Comparison:
 
 
 def _held_before(where: str, word: str, old: object, new: object) -> bool:
-    """Whether that is only declared now, and nobody was right before who is wrong now."""
+    """Returns whether the limit was only declared now, so that every request that was valid before still is."""
     both = ALWAYS_ENFORCED | MATCHED_NOTHING
     known = (held.get(word) for place, held in both.items() if f" {where}".endswith(f" {place}"))
     return old is None and new is not None and new in known
 
 
 def _component(document: Mapping[str, Any], kind: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is described in one place for all who refer to it."""
+    """Returns the shared component that a reference names."""
     name = said.get("$ref", "").rpartition("/")[2]
     found: Mapping[str, Any] = document["components"][kind][name] if name else said
     return found
@@ -218,7 +219,8 @@ def _operations(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _codes(document: Mapping[str, Any], operation: Mapping[str, Any]) -> set[str]:
-    """What an operation refuses with; not breaking: clients know a code that they do not know by its status."""
+    """Returns the refusal codes of an operation. New codes break no client, because clients use the status of unknown
+    codes."""
     found = set()
     for answer in operation["responses"].values():
         for each in _component(document, "responses", answer).get("content", {}).values():
@@ -241,7 +243,7 @@ def _without_null(document: Mapping[str, Any], schema: Mapping[str, Any]) -> tup
 
 
 def main() -> int:
-    """Writes the document, or says why not."""
+    """Writes the document, or prints why not."""
     from vgpumgr_api.app import create_app
     from vgpumgr_api.db.database import Database
     from vgpumgr_api.edge.openapi import document

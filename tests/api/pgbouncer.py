@@ -19,7 +19,7 @@ START_S = 30
 
 @contextlib.contextmanager
 def bouncing(cluster: Cluster, directory: Path, *, pool_mode: str, ignored: str = "") -> Iterator[str]:
-    """Returns what comes before and after a database's name in a URL. `ignored`: startup parameters."""
+    """Yields a URL with a placeholder for the database's name. `ignored`: startup parameters."""
     program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if program is None:
         raise RuntimeError("PgBouncer is not installed; install the packages of tests/packages.txt")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a role makes of many sets of variables, by one run of ansible, since a run takes a second only to start.
+"""Results of a role for many sets of variables from one run of ansible, whose start alone takes a second.
 
-Each function takes the variables of each case and returns what came of it, both by the case's name.
+Each function takes the variables of each case and returns its result, by the case's name.
 """
 
 import json
@@ -15,14 +15,14 @@ Cases = Mapping[str, Mapping[str, Any]]
 
 
 def written(template: Path, defaults: Path, cases: Cases, directory: Path) -> dict[str, str]:
-    """What `template` becomes above the `defaults` of its role."""
+    """Returns the result of `template` for each case, over the `defaults` of its role."""
     source = f"{{{{ lookup('ansible.builtin.template', '{template}') }}}}"
     tasks = [{"ansible.builtin.set_fact": {name: source}, "vars": dict(given)} for name, given in _facts(cases)]
     return _ran(tasks, cases, directory, vars_files=[str(defaults)])
 
 
 def refused(tasks: Path, cases: Cases, directory: Path) -> dict[str, str]:
-    """What the file `tasks` fails with, "" if it does not."""
+    """Returns the error of the file `tasks` for each case; "" if there is none."""
     blocks = [
         {
             "vars": dict(given),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which codes a route can refuse with: those of every Refusal that its handler's code leads to.
+"""The codes with which a route can refuse: those of every Refusal that its handler's code can reach.
 
-Read from the source: what a function names and can reach by imports, by annotated parameters and variables, and by the
-annotated results of calls, is taken for called. That is at times one code too many; whether it is one too few,
-schemathesis says, which holds what routes answer against the document.
+The source is read. Everything counts as called that a function names and can reach by imports, annotated parameters and
+variables, and annotated results of calls. This sometimes finds one code too many. schemathesis compares the routes'
+answers with the document, so it would show a missing code.
 """
 
 import ast
@@ -34,13 +34,13 @@ ALWAYS = {
     Code.BODY_TOO_LARGE,
     Code.REQUEST_TIMEOUT,
 }
-"""A defect; a query parameter that there is not; a connection too many; a body that is not read, or one too many."""
+"""An internal error, an unknown query parameter, a connection too many, and a body that is not read or too much."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Instance:
-    """Something of which the class is known."""
+    """A value whose class is known."""
 
     def __init__(self, kind: type) -> None:
         self.kind = kind
@@ -91,9 +91,9 @@ def _reached(begin: Callable[..., Any]) -> frozenset[Code]:
 
 @cache
 def _read(function: FunctionType) -> tuple[frozenset[Code], frozenset[FunctionType]]:
-    """The codes that a function refuses with itself, and the functions of ours that it names."""
+    """Return the codes with which a function itself refuses, and the functions of ours that it names."""
     tree = _functions_of(function.__module__).get(function.__code__.co_firstlineno)
-    if tree is None:  # a lambda: it is read with the function around it
+    if tree is None:  # a lambda is read with the function around it
         return frozenset(), frozenset()
     scope = _scope(function, tree)
     found, named = set(), set()
@@ -116,14 +116,14 @@ def _tree(module: str) -> ast.Module:
 
 @cache
 def _functions_of(module: str) -> dict[int, Function]:
-    """The functions of a module, by the line that the interpreter takes for their first."""
+    """Return the functions of a module, by the interpreter's number of their first line."""
     found = [node for node in ast.walk(_tree(module)) if isinstance(node, Function)]
     return {min([node.lineno, *(each.lineno for each in node.decorator_list)]): node for node in found}
 
 
 @cache
 def _for_types(module: str) -> dict[str, Any]:
-    """What a module imports for type checkers only."""
+    """Return the names that a module imports for type checkers only."""
     blocks = [
         node for node in _tree(module).body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
     ]
@@ -140,7 +140,7 @@ def _for_types(module: str) -> dict[str, Any]:
 
 
 def _scope(function: FunctionType, tree: Function) -> dict[str, Any]:
-    """Globals, variables of functions around it, and by their annotations parameters and variables."""
+    """Return the globals, the variables of enclosing functions, and parameters and variables by their annotations."""
     scope = {**_for_types(function.__module__), **function.__globals__, **inspect.getclosurevars(function).nonlocals}
     hints = _hints(function)
     local = {name: _instance(hints.get(name)) for name in inspect.signature(function).parameters}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Databases that are made once and copied for each test, since migrations take longer than copies."""
+"""Databases that are made once and copied for each test, because migrations take longer than copies."""
 
 import contextlib
 import shutil
@@ -17,7 +17,7 @@ _NUMBERS = count(1)
 
 
 class Templates:
-    """`cluster`: starts PostgreSQL when the first database of it is wanted. A template's name stands for its `make`."""
+    """`cluster`: starts PostgreSQL when its first database is requested. A template's name identifies its `make`."""
 
     def __init__(self, cluster: Callable[[], Cluster], directory: Path) -> None:
         self._cluster = cluster
@@ -25,13 +25,13 @@ class Templates:
         self._made: set[str] = set()
 
     def file(self, name: str, make: Make) -> Path:
-        """A template of SQLite."""
+        """Returns an SQLite template."""
         path = self._directory / f"{name}.db"
         self._once(f"sqlite:///{path}", make)
         return path
 
     def database(self, name: str, make: Make) -> str:
-        """The name of a template of PostgreSQL."""
+        """Returns the name of a PostgreSQL template."""
         cluster, template = self._cluster(), f"template_{name}"
         if cluster.url(template) not in self._made:
             cluster.create(template)
@@ -40,7 +40,7 @@ class Templates:
 
     @contextlib.contextmanager
     def copied(self, engine_name: str, name: str, make: Make, directory: Path) -> Iterator[str]:
-        """The URL of a copy; that of SQLite is a file of the directory."""
+        """Yields the URL of a copy; an SQLite copy is a file in the directory."""
         if engine_name == "sqlite":
             path = directory / "vgpumgr.db"
             shutil.copyfile(self.file(name, make), path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API's role writes from its variables is what the API reads, and bad settings are named."""
+"""The API reads what its role writes from variables, and the messages name bad settings."""
 
 import json
 import re
@@ -58,12 +58,12 @@ CASES: dict[str, dict[str, Any]] = {
     "deadlines": {"deadlines": {"claimed_s": 7200, "host_lost_s": 120}},
     "connections": {"connections": CONNECTIONS, "deadlines": {"claimed_s": 7200}},
 }
-"""Variables of the role, without the prefix that all of them have."""
+"""Variables of the role, without their common prefix."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """What the API reads, in each case, of what the role writes into `directory`."""
+    """The settings that the API reads from the role's files in `directory`, for each case."""
 
     directory: Path
     configs: dict[str, Config]

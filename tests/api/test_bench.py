@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make bench-api` in small: that it runs, and that what it measured happened. Its figures mean nothing.
+"""A small `make bench-api`: it runs, and what it measured really happened. Its figures mean nothing.
 
-The lane bench-api-long has it in full size, and holds it to its targets.
+The lane bench-api-long runs it in full size and checks its targets.
 """
 
 import json
@@ -26,11 +26,11 @@ from tests.bench.api.releases import STEPS
 ROOT = Path(__file__).resolve().parents[2]
 TOGETHER = ("lists", "claims", "kinds", "releases", "bystander", "heartbeats", "watchers", "events")
 TARGETS = {"claims": 2, "growth": 2, "kinds": 4, "bystander": 2, "heartbeats": 2, "events": 1}
-"""How many are judged in each experiment."""
+"""The number of targets in each experiment."""
 
 
 def measured(output: Path, *options: str, limit_s: int) -> Any:
-    """What the benchmark wrote."""
+    """Runs the benchmark; returns its output file."""
     command = [sys.executable, "-m", "tests.bench.api", *options, "--output", output]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit_s)
     print(ran.stdout)
@@ -48,7 +48,7 @@ def rows_of(document: Any) -> dict[str, Any]:
 
 
 def unjudged(document: Any) -> list[str]:
-    """Experiments that were skipped, and those of which not every target has a figure and a verdict."""
+    """Returns the skipped experiments, and those where a target lacks a figure or a verdict."""
     return [
         name
         for name, result in document["experiments"].items()
@@ -60,7 +60,7 @@ def unjudged(document: Any) -> list[str]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """For temporary files, also of PostgreSQL's user."""
+    """A directory for temporary files that PostgreSQL's user can enter."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -71,7 +71,7 @@ def test_nothing_is_left_of_a_benchmark_that_is_told_to_end(folder: Path, tmp_pa
     environment = os.environ | {"TMPDIR": f"{folder}"}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as ran:
         assert ran.stdout is not None
-        assert any("lists" in line for line in ran.stdout)  # everything has been started
+        assert any("lists" in line for line in ran.stdout)  # all servers run by now
         assert servers_below(folder)
         ran.terminate()
         assert ran.wait(60) == 128 + signal.SIGTERM
@@ -80,7 +80,7 @@ def test_nothing_is_left_of_a_benchmark_that_is_told_to_end(folder: Path, tmp_pa
 
 
 def servers_below(folder: Path) -> list[str]:
-    """Command lines of the processes that were given something in this folder."""
+    """Returns the command lines of the processes with an argument in this folder."""
     done = subprocess.run(["pgrep", "-af", folder], capture_output=True, text=True, check=False)
     return [line for line in done.stdout.splitlines() if "tests.bench.api" not in line]
 

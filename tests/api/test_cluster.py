@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the servers of tests keep their files, and that those go with a test that is killed."""
+"""Where test servers keep their files, and that the files of a killed test are removed."""
 
 import subprocess
 from pathlib import Path

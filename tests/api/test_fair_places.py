@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places go to the client that has used least of them; in order and virtual time, never in real time."""
+"""A free place goes to the client with the least use; tested in order and in virtual time, never in real time."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -14,7 +14,7 @@ LIST, CLAIM = "GET /v1/slices", "POST /v1/slices"
 
 
 class Office:
-    """Clients whose requests end when the test says so, after as much virtual time as it says."""
+    """Requests that end when the test says so, after as much virtual time as it says."""
 
     def __init__(self, places: int) -> None:
         self.now_s = 0.0
@@ -24,7 +24,7 @@ class Office:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def ask(self, name: str, kind: str = LIST, *, wait_s: float = FOR_EVER_S) -> None:
-        """`name`: the client, and a number that tells its requests apart."""
+        """`name`: the client, and a number that identifies the request."""
         self._ends[name] = (asyncio.Event(), [])
         self._tasks[name] = asyncio.create_task(self._work(name, kind, wait_s))
         await settled()
@@ -87,7 +87,7 @@ def test_clients_get_equal_time_not_equally_many_requests() -> None:
         for _ in range(22):
             name = office.begun[-1]
             await office.end(name, 1.0 if name[0] == "g" else 0.1)
-        # In 4 s and less each: g 1 s a request, b a tenth of it.
+        # each client uses at most 4 s: g 1 s per request, b a tenth of that
         assert [name[0] for name in office.begun].count("b") >= 9 * [name[0] for name in office.begun[2:]].count("g")
 
     run(test)
@@ -109,7 +109,7 @@ def test_a_client_that_was_idle_has_saved_nothing_up() -> None:
         for _ in range(4):
             await office.end(office.begun[-1], 50.0)
             served.append(office.begun[-1][0])
-        assert served.count("g") >= 1  # not all of b's first, for the 200 s that g had alone
+        assert served.count("g") >= 1  # b does not get everything first because g had 200 s alone
 
     run(test)
 
@@ -205,7 +205,7 @@ def test_a_place_given_at_the_moment_of_giving_up_goes_to_the_next() -> None:
             await office.ask(name)
         office._ends["g0"][1].append(0.0)
         office._ends["g0"][0].set()
-        await asyncio.sleep(0)  # g0 has ended and b0 got its place, but has not seen it
+        await asyncio.sleep(0)  # g0 has ended and b0 has its place, but b0 does not know yet
         assert office.places.waiting == 1
         await office.give_up("b0")
         assert office.begun == ["g0", "c0"]
@@ -221,7 +221,7 @@ def test_a_request_given_up_just_before_its_place_gets_free_does_not_get_it() ->
         for name in ("g0", "b0", "c0"):
             await office.ask(name)
         office._ends["g0"][1].append(0.0)
-        office._ends["g0"][0].set()  # g0 wakes up before b0 does
+        office._ends["g0"][0].set()  # g0 wakes up before b0
         await office.give_up("b0")
         assert office.begun == ["g0", "c0"]
         await office.end("c0", 1.0)

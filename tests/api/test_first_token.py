@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The role's script that keeps the first operator's token, which is printed once, wherever it was interrupted."""
+"""The role's script that stores the first operator's token, which is printed only once, after any interruption."""
 
 import subprocess
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which headers the host's role installs: of the running kernel, and of those that its flavour's package will bring."""
+"""The headers that the host's role installs: for the running kernel, and for the next ones of its flavour's package."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ FLAVOURS = {
 
 
 def case(kernel: str, *, headers: bool, image: str) -> dict[str, Any]:
-    """A host that runs a kernel; `image`: what dpkg says of the package that brings its flavour's next ones."""
+    """A host that runs a kernel; `image`: dpkg's record of the package that brings its flavour's next kernels."""
     return {
         "vgpumgr_host_kernel": kernel,
         "vgpumgr_host_headers": {"stat": {"exists": headers}},

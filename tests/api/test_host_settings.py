@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's role refuses settings with which the host would say its token aloud, or not be taken for online."""
+"""The host's role refuses settings that would expose the host's token or make the host look offline."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ WRONG: tuple[tuple[str, object], ...] = (
     ("vgpumgr_host_executor_programs", "/nowhere"),
 )
 RIGHT = (("", 1), ("http://127.0.0.1:8470", 30), ("http://[::1]:8470", 1.5), ("https://api", 10))
-"""URLs, each with how often the agent reports."""
+"""URLs, each with the agent's interval between reports."""
 
 
 LENDS = {"0000:3b:00.0": {"engine": "lease"}}
@@ -39,7 +39,7 @@ LENDS = {"0000:3b:00.0": {"engine": "lease"}}
 
 @pytest.fixture(scope="module")
 def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Why the role refuses each of `WRONG` and `RIGHT`, "" if it does not."""
+    """Returns the role's error for each of `WRONG` and `RIGHT`; "" if there is none."""
     cases = {f"{name} {value}": GOOD | {name: value} for name, value in WRONG}
     cases |= {f"{url} {interval_s}": GOOD | {URL: url, REPORT_S: interval_s} for url, interval_s in RIGHT}
     cases["lends without programs"] = GOOD | {"vgpumgr_host_gpu_settings": LENDS}

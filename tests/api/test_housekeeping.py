@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API does by itself, without a database: what jobs do is made up here."""
+"""The API's periodic jobs, without a database: the test makes up the jobs."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ SOON_S = 10
 
 
 class Nowhere:
-    """Runs a transaction without a database."""
+    """Calls a transaction's function without a database."""
 
     def run(self, work: Callable[[Any], bool], *, patient: bool) -> bool:
         assert patient
@@ -23,7 +23,7 @@ class Nowhere:
 
 
 def run(*jobs: Job, until: Callable[[], bool]) -> None:
-    """Until that is so."""
+    """Runs the jobs until the condition is true."""
 
     async def work() -> None:
         nowhere: Any = Nowhere()
@@ -37,7 +37,7 @@ def run(*jobs: Job, until: Callable[[], bool]) -> None:
 
 
 def test_a_job_with_more_to_do_goes_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its next turn would not come during this test."""
+    """The job's next regular turn would not come during this test."""
     monkeypatch.setattr("random.uniform", lambda low, _: low)
     left = [3, 2, 1, 0]
     run(Job("all", 3600, lambda _: left.pop(0) > 0), until=lambda: not left)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of the OpenAPI document, made to the committed one: which of them break a client."""
+"""Changes to the committed OpenAPI document, and which of them break a client."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ def parameter(document: dict[str, Any], path: str, name: str) -> Any:
 
 
 def found(edit: Edit) -> dict[str, bool]:
-    """What an edited document says, by what it is about: what, and whether it breaks."""
+    """Returns the changes in an edited document: their texts, and whether they break clients."""
     edited = copy.deepcopy(DOCUMENT)
     edit(edited)
     return {change.text: change.breaks for change in changes(DOCUMENT, edited)}
@@ -129,7 +129,7 @@ def test_what_a_client_survives(edit: Edit, text: str) -> None:
 
 
 def test_what_was_always_enforced_may_be_declared() -> None:
-    """Nothing else may, nor may it become narrower afterwards."""
+    """Nothing else may be declared, nor may the limit become narrower later."""
     bare = copy.deepcopy(DOCUMENT)
     for path in bare["paths"].values():
         for each in path.values():
@@ -158,7 +158,7 @@ def test_a_code_that_is_new_or_gone_breaks_nobody() -> None:
 
 
 def test_nothing_that_was_released_is_broken() -> None:
-    """Whatever a commit calls meant: clients of the last release go on."""
+    """BREAKING=1 does not change that: clients of the last release keep working."""
     assert [str(each) for each in changes(json.loads(RELEASED.read_text()), DOCUMENT) if each.breaks] == []
 
 

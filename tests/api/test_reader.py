@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The most that a body may have is what the largest valid one of its route has."""
+"""The limit of a body is the size of the largest valid body of its route."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import SliceBatch, TenantCreate
 
 MARKS = ',[{":]}\\'
-"""Of which strings may be made that say anything."""
+"""Characters from which structure-like strings can be made."""
 WORDS = ("a", "0000:03:00.0", "10de:2330", "slices:read")
 
 
@@ -34,7 +34,7 @@ def models() -> Iterator[Any]:
 
 
 def largest(schema: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
-    """The largest value that a JSON schema allows."""
+    """Returns the largest value that a JSON schema allows."""
     match schema:
         case {"$ref": name}:
             return largest(known[name.rpartition("/")[2]], known)
@@ -64,7 +64,7 @@ def largest(schema: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
 
 def largest_of(model: type[BaseModel]) -> Any:
     schema = TypeAdapter(model).json_schema()
-    if model is Report:  # each may fill a body, and not all of them one together
+    if model is Report:  # each may fill a body, but not all of them together
         assert schema["properties"]["refusals"]["items"]["maxLength"] == REPORT_BYTES_MAX
         schema["properties"]["refusals"]["items"]["maxLength"] = REFUSAL_KEPT
     return largest(schema, schema.get("$defs", {}))
@@ -93,7 +93,7 @@ def test_the_largest_valid_body_is_read(model: type[BaseModel]) -> None:
 
 @pytest.mark.parametrize("model", [*models()])
 def test_no_model_takes_what_stands_for_a_body_with_faults(model: type[BaseModel]) -> None:
-    """As FastAPI asks it, which takes any object for what it has the attributes of."""
+    """FastAPI validates like this; it accepts any object that has the needed attributes."""
     with pytest.raises(ValidationError):
         TypeAdapter(model).validate_python(FAULTY, from_attributes=True)
 
@@ -108,7 +108,7 @@ def test_a_body_with_a_few_members_more_is_looked_at(model: type[BaseModel]) -> 
 
 
 def test_a_string_without_an_end_is_looked_at_once() -> None:
-    """Its many quotes would take hours if each was taken for the beginning of another."""
+    """With its many quotes, the search would take hours if each quote started another string."""
     body = '{"csr":"' + "," * (2 * SPARE) + r"\"" * 500_000 + "\\"
     with pytest.raises(Refusal) as caught:
         asyncio.run(Reader(CertificateRequest).read(Request({"type": "http", "headers": []}), body.encode()))

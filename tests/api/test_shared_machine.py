@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two roles on one machine share the wheel; when it changes the services of both restart, in plays of their own."""
+"""Two roles on one machine share the wheel. When it changes, the services of both restart, in separate plays."""
 
 import hashlib
 import json
@@ -46,13 +46,13 @@ class Machine:
         }
 
     def has(self, wheel: str) -> None:
-        """The machine as both roles leave it once they have installed this wheel."""
+        """Leaves the machine as both roles do after they installed this wheel."""
         digest = hashlib.sha256(wheel.encode()).hexdigest()
         for name in ("wheel", "api.wheel", "host.wheel"):
             (self.root / f"opt/deployed/{name}.sha256").write_text(f"{digest}\n")
 
     def deploy(self, wheel: str) -> list[str]:
-        """Returns what was done."""
+        """Returns the actions of the role."""
         (self.root / "vgpumgr.whl").write_text(wheel)
         log = self.root / "log"
         log.write_text("")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/try-api.md, done word for word."""
+"""docs/try-api.md, executed word for word."""
 
 import re
 import socket
@@ -21,11 +21,11 @@ def free_port() -> str:
 
 
 def done(directory: Path) -> str:
-    """What the page's commands print, in a directory that looks like a checkout after `make setup`."""
+    """Runs the page's commands in a directory that looks like a checkout after `make setup`; returns their output."""
     (directory / "build").mkdir()
     (directory / "build" / "venv").symlink_to(sys.prefix)
     script = "".join(blocks()).replace(PORT, free_port())
-    # Unlike in a shell where one types them, the first mistake ends it, and the server with it.
+    # Unlike in an interactive shell, the first error ends the script and the server with it.
     shell = ("bash", "-e", "-u", "-o", "pipefail", "-c", "trap 'kill $(jobs -p) 2>/dev/null || :' EXIT\n" + script)
     ran = subprocess.run(shell, cwd=directory, capture_output=True, text=True, timeout=900, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The installed package brings its migrations: no checkout is needed to bring a database up to date."""
+"""The installed package contains its migrations, so a database can be upgraded without a checkout."""
 
 import os
 import shutil
@@ -28,7 +28,8 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a virtual environment that has our wheel, and from this one only what the wheel depends on."""
+    """The programs of a virtual environment with our wheel; it shares only the wheel's dependencies with the present
+    one."""
     directory = tmp_path_factory.mktemp("wheel")
     tree = directory / "source"
     built = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info")
@@ -39,7 +40,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             shutil.copy(ROOT / name, tree / name)
     quiet = ("--quiet", "--no-input", "--disable-pip-version-check", "--no-deps")
-    # Without a compiler: the extensions are optional and take long.
+    # Build without a compiler: the extensions are optional and take long.
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"CC": "false"}
     wheel = [sys.executable, "-m", "pip", "wheel", *quiet, "--no-build-isolation", "-w", directory, tree]
     subprocess.run(wheel, check=True, capture_output=True, timeout=300, env=clean)
@@ -55,7 +56,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         timeout=120,
         env=clean,
     )
-    # A path in a .pth brings no .pth of that directory with it: not the editable install of the checkout.
+    # A path in a .pth file does not activate .pth files in that directory, such as the checkout's editable install.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return made / "bin"
 
@@ -117,7 +118,7 @@ def test_an_installed_wheel_migrates_a_database_of_the_first_release(
 
 
 def alembic_ini(directory: Path) -> Path:
-    """Of the migrations that the wheel brought."""
+    """Writes an alembic.ini for the migrations of the wheel."""
     path = directory / "alembic.ini"
     path.write_text("[alembic]\nscript_location = vgpumgr_api:migrations\n")
     return path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fleet in a few words, built through the services."""
+"""A fleet in few words, built through the services."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -49,7 +49,7 @@ PLENTY = {"share_permille": 1_000_000, "mem_bytes": 1 << 50, "slices": 10_000}
 
 
 def gpu(address: str = ADDRESS, *, mem_bytes: int = 16 * GIB, types: Iterable[int] = (1, 4, 16)) -> ReportedGpu:
-    """Inventory of a GPU whose types have so many GiB."""
+    """Returns the inventory of a GPU whose types have these sizes in GiB."""
     return ReportedGpu(
         address=address,
         engine="soft",
@@ -62,7 +62,7 @@ def gpu(address: str = ADDRESS, *, mem_bytes: int = 16 * GIB, types: Iterable[in
 
 
 def absent(slice_id: UUID, **members: Any) -> ReportedSlice:
-    """A host's word that there is no such device; or something else of it."""
+    """Returns a host's report about a slice: by default, that it has no such device."""
     said: dict[str, Any] = {
         "id": slice_id,
         "generation": 1,
@@ -78,7 +78,7 @@ def absent(slice_id: UUID, **members: Any) -> ReportedSlice:
 
 @dataclass(kw_only=True)
 class Agent:
-    """What a host's agent would say; counts its own reports."""
+    """Sends what a host's agent would send; counts its own reports."""
 
     database: Database
     name: str
@@ -105,7 +105,7 @@ class Agent:
         desired: Desired | None = None,
         **members: Any,
     ) -> bool:
-        """Returns whether it was accepted."""
+        """Returns whether the report was accepted."""
         self.seq += 1
         said: dict[str, Any] = {
             "boot_id": self.boot_id,
@@ -127,12 +127,12 @@ class Agent:
         return answer.accepted
 
     def confirm_gone(self, *slice_ids: UUID) -> bool:
-        """Reads the desired state and reports these slices absent under it."""
+        """Fetches the desired state and reports these slices absent under it."""
         return self.report(desired=self.desired(), slices=[absent(one) for one in slice_ids])
 
 
 class World:
-    """Makes and changes things as an operator."""
+    """Makes and changes objects as an operator."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -140,11 +140,11 @@ class World:
         self._names = count(1)
 
     def run(self, service: Any, *arguments: Any, actor: Actor | None = None, **options: Any) -> Any:
-        """Calls a service in a transaction of its own."""
+        """Calls a service in its own transaction."""
         return self.database.run(lambda session: service(session, actor or self.operator, *arguments, **options))
 
     def events(self, *, actor: Actor | None = None, **options: Any) -> EventPage:
-        """A page of events, as the API gives it."""
+        """Returns a page of events, like the API."""
         unnumbered = self.run(events.number, actor=actor)
         page: EventPage = self.run(events.list_events, actor=actor, unnumbered=unnumbered, **options)
         return page
@@ -158,7 +158,7 @@ class World:
         about: frozenset[str] = frozenset(),
         tenant: str | None = None,
     ) -> Begun:
-        """From where somebody watches, as the API says it."""
+        """Returns the position at which a watch starts, like the API."""
         while self.run(events.number, actor=actor):
             pass
         asked = {"after": after, "epoch": epoch, "about": about, "tenant": tenant}
@@ -166,14 +166,14 @@ class World:
         return begun
 
     def tenant(self, name: str = "", *, account: str | None = None, **limits: int) -> Tenant:
-        """A tenant with plenty of quota, or with `limits`."""
+        """Makes a tenant with plenty of quota, or with `limits`."""
         name = name or f"tenant-{next(self._names)}"
         made: Tenant = self.run(tenants.create_tenant, TenantCreate(name=name, account=account))
         self.quota(name, **(PLENTY | limits))
         return made
 
     def quota(self, tenant: str, **limits: int) -> Quota:
-        """Changes limits and returns the quota; without limits only that."""
+        """Changes the limits, if any are given, and returns the quota."""
         quota: Quota = self.run(quotas.get_quota, tenant)
         if not limits:
             return quota
@@ -190,7 +190,7 @@ class World:
         return made
 
     def host(self, name: str = "", *, inventory: list[ReportedGpu] | None = None) -> Agent:
-        """A host that is enrolled and has reported its GPUs."""
+        """Makes a host that is enrolled and has reported its GPUs."""
         name = name or f"host-{next(self._names)}"
         token = self.run(hosts.create_host, HostCreate(name=name)).enroll_token
         agent = self.enrolled(name, token)
@@ -218,7 +218,7 @@ class World:
     def reserve(
         self, tenant: str, profile: Profile, places: int = 1, expires_in_s: int = 60, **more: Any
     ) -> Reservation:
-        """Holds places for claims."""
+        """Reserves places for claims."""
         request = ReservationCreate(
             tenant=tenant, profile=profile.name, places=places, expires_in_s=expires_in_s, **more
         )
@@ -226,7 +226,7 @@ class World:
         return made
 
     def set_gpu(self, gpu_id: UUID, **members: Any) -> Gpu:
-        """Changes labels or the ratio of a GPU."""
+        """Changes labels or the over-commitment ratio of a GPU."""
         generation = self.run(gpus.get_gpu, gpu_id).generation
         changed: Gpu = self.run(gpus.patch_gpu, gpu_id, GpuPatch(**members), if_match=generation)
         return changed
@@ -250,6 +250,6 @@ class World:
         return found
 
     def tenant_actor(self, tenant: str) -> Actor:
-        """Who a token of this tenant is."""
+        """Returns the actor for a token of this tenant."""
         secret = self.run(tokens.create_token, TokenCreate(role=TokenRole.TENANT, subject=tenant)).secret
         return self.database.run(lambda session: authenticate(session, secret))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may happen to claims and hosts, in any order, and what must be true after each of it.
+"""What may happen to claims and hosts, in any order, and what must be true after each step.
 
-`Life` knows what the service has promised, and the hosts know which devices they have; neither looks into the
-database. The auditor does, and nothing else: it reads what is stored, in SQL of its own.
+`Life` knows what the service has promised, and the hosts know which devices they have; neither reads the database. Only
+the auditor does: it reads the stored rows with independent SQL.
 """
 
 import sys
@@ -46,14 +46,14 @@ ACTIONS = {
     "confirm_epoch": 3,
     **PLANS,
 }
-"""And how often each is tried."""
+"""The actions of a step, and how often each is tried."""
 
 
 class Life(Plans, RuleBasedStateMachine):
-    """One account with a project, two hosts with two GPUs each. Who runs it sets `service`, `seed` and `failures`.
+    """One account with a project, and two hosts with two GPUs each. The caller sets `service`, `seed` and `failures`.
 
-    `seed` and the number of a step decide what that step is: Hypothesis, given few examples, would choose the simplest
-    ones, and of those the same.
+    `seed` and the number of a step decide what the step does. With few examples, Hypothesis would choose only the
+    simplest actions, and the same ones each time.
     """
 
     service: Service
@@ -95,7 +95,7 @@ class Life(Plans, RuleBasedStateMachine):
             raise
 
     def _end(self) -> None:
-        """When everything is back and all is given up, nothing is used."""
+        """Ends the life: when all hosts are back and all claims are released, nothing is used."""
         for machine in self.hosts.values():
             machine.away = False
         self.end_plans()
@@ -114,13 +114,13 @@ class Life(Plans, RuleBasedStateMachine):
             assert [quota[f"used_{what}"] for what in ("share_permille", "mem_bytes", "slices")] == [0, 0, 0], quota
         assert Audit(self.service.url).violations() == []
         assert self.service.deployment.server_errors() == []
-        for name in self.hosts:  # the next life has hosts of its own
+        for name in self.hosts:  # the next life makes new hosts
             generation = self.service.operator.ask("GET", f"/v1/hosts/{name}").body["generation"]
             assert self.service.operator.ask("DELETE", f"/v1/hosts/{name}", if_match=generation).status == 204
 
     @rule()
     def step(self) -> None:
-        """Any of `ACTIONS`."""
+        """Runs one of `ACTIONS`."""
         self.steps += 1
         self.rng = Random(f"{self.seed} {self.steps}")
         [action] = self.rng.choices(list(ACTIONS), list(ACTIONS.values()))
@@ -133,7 +133,7 @@ class Life(Plans, RuleBasedStateMachine):
         self._claim(kind, profile, {"vm_uuid": str(uuid4())} if self.rng.random() < 0.5 else {})
 
     def _crowd(self, host: str) -> None:
-        """Claims there until no more are granted."""
+        """Claims on the host until a claim is refused."""
         while self._claim("account", self.rng.choice(list(SHARES)), {"host": host}):
             pass
 
@@ -151,7 +151,7 @@ class Life(Plans, RuleBasedStateMachine):
         return bool(reply.status == 201)
 
     def granted(self, kind: str, profile: str, said: Any, *, fenced: str = "") -> None:
-        """Notes a claim that the service has made, on any host or on one that was `fenced` at that moment."""
+        """Records a claim that the service granted, on any host or on one that was `fenced` at that moment."""
         assert said["id"] not in self.ever, "one slice was given twice"
         machine = self.hosts.get(said["host"])
         assert machine is not None, "a host of nobody was granted"
@@ -163,7 +163,7 @@ class Life(Plans, RuleBasedStateMachine):
         self.promised.claims[made.id] = self.ever[made.id] = made
 
     def ask_once(self, path: str, body: dict[str, Any]) -> Any:
-        """A request that makes something, with an idempotency key, whatever strikes it."""
+        """Sends a request that makes an object, with an idempotency key, under a random blow."""
         key = str(uuid4())
         reply = self.service.ask(self.service.operator, "POST", path, body, key=key, blow=self._blow())
         if reply.status == 201:
@@ -209,7 +209,7 @@ class Life(Plans, RuleBasedStateMachine):
         self._look()
 
     def vm_starts(self) -> None:
-        """The host needs nobody for that."""
+        """The host needs no answer from the service for that."""
         machine = self._any()
         stopped = sorted(machine.usable().keys() - machine.devices.keys())
         if stopped:
@@ -227,7 +227,7 @@ class Life(Plans, RuleBasedStateMachine):
             self.service.story.append(f"{machine.name}: the VM with {stopped} stops")
 
     def unnamed_end(self) -> None:
-        """As the lease does of what a trusted document has not named."""
+        """The host drops the claims that a trusted document did not name, as when their lease ends."""
         machine = self._any()
         if machine.trusts:
             machine.startable = {one: claim for one, claim in machine.startable.items() if one in machine.named}
@@ -237,7 +237,7 @@ class Life(Plans, RuleBasedStateMachine):
         machine.away = not machine.away
 
     def lease_expires(self) -> None:
-        """Of a host that is away from now on, if it was not yet."""
+        """The lease of a host expires; the host is away from now on."""
         machine = self._any()
         self.service.pass_time(machine.name, DAY)
         machine.away = True
@@ -259,15 +259,15 @@ class Life(Plans, RuleBasedStateMachine):
         self._look()
 
     def lose(self, host: str) -> None:
-        """What a fence ends."""
+        """Marks the claims of a host as lost, like a fence does."""
         self.promised.fenced.add(host)
         for claim in self._of(host):
             self.promised.claims[claim.id] = replace(claim, state="lost")
 
     def ask_latest(self, method: str, path: str, body: Any, *, of: str) -> Any:
-        """A change of an object as it is now, whatever strikes it.
+        """Changes an object at its present generation, under a random blow.
 
-        An attempt that was not answered, or the service's own look at hosts, may change it meanwhile.
+        An attempt without an answer, or the service's own check of hosts, may change the object in between.
         """
         operator, blow = self.service.operator, self._blow()
         while True:
@@ -277,9 +277,9 @@ class Life(Plans, RuleBasedStateMachine):
                 return reply
 
     def sync(self, name: str, blow: str) -> None:
-        """What an agent does: it asks, obeys and tells.
+        """Does what an agent does: it fetches the document, applies it and reports.
 
-        What is not named any more may start until it ends in `unnamed_end`.
+        A claim that is no longer named may still start until `unnamed_end` drops it.
         """
         machine = self.hosts[name]
         if machine.away:
@@ -313,8 +313,8 @@ class Life(Plans, RuleBasedStateMachine):
         self._look()
 
     def recover(self) -> None:
-        """Restores what lacks claims that hosts have and has some that ended, does what is to be done then, and claims
-        all there is.
+        """Restores a backup that lacks some of the hosts' claims and still has some ended ones. Then follows the
+        procedure after a restore, and claims all room.
         """
         self.backup()
         for name in self.hosts:
@@ -338,7 +338,8 @@ class Life(Plans, RuleBasedStateMachine):
         self._confirm(self._any())
 
     def _confirm(self, machine: Machine) -> None:
-        """Mostly after a comparison: what runs there and the database does not know is stopped first."""
+        """Confirms a host, mostly after a comparison that first stops the running slices which the database does not
+        know."""
         blow = self._blow()
         if not machine.away:
             if self.rng.random() < 0.7:
@@ -392,7 +393,8 @@ class Life(Plans, RuleBasedStateMachine):
                 del known[one]
 
     def _known(self, machine: Machine) -> bool:
-        """Enrols a host again that was fenced, or whose credential the restored database never had; False if so."""
+        """Enrols a host again if it was fenced or the restored database lacks its credential; returns False in that
+        case."""
         reply = self._agent(machine).ask("GET", f"/v1/hosts/{machine.name}/desired")
         if reply.status == 200:
             return True

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What else tenants and operators may do to a life: reservations, batches, quotas that change, hosts that are drained,
-and a fence that meets claims on their way.
+"""More actions of tenants and operators in a life: reservations, batches, quota changes, drained hosts, and a fence
+that meets claims under way.
 """
 
 from dataclasses import replace
@@ -25,10 +25,10 @@ WIDE = 3
 
 
 class Plans:
-    """A part of `Life`."""
+    """The part of `Life` with these actions."""
 
     def end_plans(self) -> None:
-        """So that all can be given up: nothing is held, every host is open."""
+        """Prepares the end of a life: nothing is reserved, and every host is open."""
         for held in list(self.promised.held):
             self.service.operator.ask("DELETE", f"/v1/reservations/{held}")
             del self.promised.held[held]
@@ -74,7 +74,7 @@ class Plans:
         self._look()
 
     def reservation_expires(self) -> None:
-        """Nobody is told; whoever is refused for want of what it held has it given back first."""
+        """The service notifies nobody. A claim that needs the reserved room makes the service release it first."""
         if not self.promised.held:
             return
         chosen = self._reservation()
@@ -87,7 +87,7 @@ class Plans:
     # ---- batches and quotas
 
     def claim_several(self) -> None:
-        """All or none, one of them perhaps of a reservation."""
+        """Claims several slices, all or none; one of them may draw from a reservation."""
         kind, profiles = self.rng.choice(["account", "project"]), self.rng.choices(list(SHARES), k=WIDE)
         chosen = [one for one, held in self.promised.held.items() if held.owner == kind][:1]
         wanted = [{"tenant": self.names[kind], "profile": self.names[profile]} for profile in profiles]
@@ -109,7 +109,7 @@ class Plans:
         self._look()
 
     def change_quota(self) -> None:
-        """Cut, perhaps below its use, or as it was."""
+        """Cuts the quota, perhaps below its use, or restores it."""
         kind = self.rng.choice(["account", "project"])
         limits = CUT if self.promised.limits[kind] == LIMITS[kind] else LIMITS[kind]
         path = f"/v1/quotas/{self.names[kind]}"
@@ -150,7 +150,8 @@ class Plans:
         self._look()
 
     def fence_among_claims(self) -> None:
-        """A host that lives is fenced by force while claims, of what is held if anything is, are on their way to it."""
+        """Fences a live host by force while claims are under way to it; they draw from a reservation if there is
+        one."""
         machine = self._any()
         if machine.away or not self._known(machine):
             return
@@ -185,7 +186,7 @@ class Plans:
     # ---- in short
 
     def _apart(self, *arguments: Any, **options: Any) -> Any:
-        """A request by a client of its own that is connected already."""
+        """A request by another client, which is already connected."""
         caller = self.service.deployment.caller()
         caller.ask("GET", "/")
         return lambda: caller.ask(*arguments, **options)

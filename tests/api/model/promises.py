@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service has promised, as who asked it remembers it, and which devices hosts have."""
+"""What the service has promised, from its clients' point of view, and which devices the hosts have."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,7 @@ CUT = {"share_permille": 500, "slices": 2}
 
 @dataclass(frozen=True)
 class Claim:
-    """As the service promised it."""
+    """A claim as the service promised it."""
 
     id: str
     owner: str
@@ -27,7 +27,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Held:
-    """Places of a reservation that nobody has taken."""
+    """The free places of a reservation."""
 
     owner: str
     profile: str
@@ -38,9 +38,9 @@ class Held:
 class Machine:
     """A host: its devices are real, whatever a database says.
 
-    `startable`: claims that VMs start with without asking; with those that are `unproven` as well only where nothing of
-    their GPU is unknown to the database. `named`: what its last document named; `trusts`: whether that was of a
-    confirmed epoch. `trusted`: epoch and generation of the last one that was, which reports name.
+    `startable`: claims with which VMs may start without asking. `unproven`: those of them that may start only if the
+    database knows everything on their GPU. `named`: the claims in the last document; `trusts`: whether that document
+    was of a confirmed epoch. `trusted`: epoch and generation of the last trusted document, which reports name.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Machine:
     away: bool = False
 
     def obey(self, document: dict[str, Any], wanted: dict[str, Claim], dead: set[str]) -> None:
-        """It removes what a tombstone names, if it trusts the document, and nothing else."""
+        """Removes exactly what the tombstones name, if the host trusts the document."""
         new = wanted.keys() - (self.startable.keys() - self.unproven)
         same_epoch = self.trusted[0] == document["epoch"]
         settled = self.trusts and same_epoch
@@ -72,7 +72,7 @@ class Machine:
         self.unproven -= self.usable().keys()
 
     def usable(self) -> dict[str, Claim]:
-        """Claims that VMs start with."""
+        """Returns the claims with which VMs may start."""
         doubtful = {claim.gpu for one, claim in {**self.devices, **self.startable}.items() if one not in self.named}
         return {
             one: claim for one, claim in self.startable.items() if one not in self.unproven or claim.gpu not in doubtful
@@ -81,9 +81,9 @@ class Machine:
 
 @dataclass
 class Promised:
-    """What a backup takes back. `answers`: of idempotency keys. `lapsed`: hosts that reported nothing for a day.
-    `enrolled`: those of them that enrolled meanwhile. `closed`: hosts that an operator lets take no claims, and the
-    operation that does. `fenced`: those without a credential.
+    """The state that a backup restores. `answers`: by idempotency key. `lapsed`: hosts without a report for a day.
+    `enrolled`: lapsed hosts that enrolled again. `closed`: hosts that an operator closed to claims, and the operation
+    that did it. `fenced`: hosts without a credential.
     """
 
     claims: dict[str, Claim] = field(default_factory=dict)
@@ -96,11 +96,11 @@ class Promised:
     limits: dict[str, dict[str, int]] = field(default_factory=lambda: dict(LIMITS))
 
     def silent(self) -> set[str]:
-        """Hosts that nobody heard of for a day."""
+        """Returns the hosts without a sign of life for a day."""
         return self.lapsed - self.enrolled
 
     def counted(self, owner: str) -> list[str]:
-        """The profile of each slice and place that counts in the quota of `owner`."""
+        """Returns the profile of each slice and reserved place that counts in the quota of `owner`."""
         kinds = ("account", "project") if owner == "account" else (owner,)
         found = [claim.profile for claim in self.claims.values() if claim.owner in kinds and claim.state != "lost"]
         for held in self.held.values():
@@ -108,7 +108,7 @@ class Promised:
         return found
 
     def room(self, kind: str, profiles: list[str]) -> bool:
-        """Whether the quotas of `kind` allow that many more."""
+        """Returns whether the quotas of `kind` allow these profiles in addition."""
         for owner in {"account", kind}:
             would = self.counted(owner) + profiles
             limits = self.limits[owner]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service that is checked: a real process on a real database, both of which can be struck at any moment."""
+"""The service under test: real processes on a real database, either of which can be killed at any moment."""
 
 import random
 import threading
@@ -26,12 +26,12 @@ from tests.api.cluster import Cluster
 from tests.api.concurrency.deployment import Caller, Deployment, Reply
 
 BLOWS = {"nothing": 14, "connections": 3, "api": 1}
-"""What may happen to a request on its way, and how often: the API is killed, or all connections to the database are."""
+"""What may happen to a request under way, with weights: the API is killed, or all its database connections are."""
 SOON_S = 0.05
 
 
 class Service:
-    """`cluster` None: SQLite. Belongs to one thread, which strikes and asks."""
+    """`cluster` None means SQLite. Belongs to one thread, which sends requests and strikes blows."""
 
     def __init__(self, deployment: Deployment, directory: Path, cluster: Cluster | None = None) -> None:
         self.deployment = deployment
@@ -46,7 +46,7 @@ class Service:
         return self.deployment.url
 
     def ask(self, caller: Caller, *arguments: Any, blow: str, **options: Any) -> Reply:
-        """A request that meets `blow` on its way."""
+        """Sends a request that meets `blow` on its way."""
         reply = self._asked(caller, *arguments, blow=blow, **options)
         self.story.append(f"{' '.join(map(str, arguments))} {blow}: {reply.status} {reply.code}")
         return reply
@@ -67,7 +67,7 @@ class Service:
         return found[0]
 
     def backup(self) -> None:
-        """While the service goes on."""
+        """Makes a backup while the service runs."""
         self.story.append("backup")
         database = Database(self.url)
         self._kept.unlink(missing_ok=True)
@@ -75,12 +75,12 @@ class Service:
         database.close()
 
     def restore(self) -> None:
-        """While it does not."""
+        """Restores the backup while the service is stopped."""
         self.story.append("restore")
         self._away(lambda: restore(Config(database=self.url), self._kept, force=True))
 
     def pass_time(self, host: str, passed: timedelta) -> None:
-        """For this host so much time has passed since it was heard of."""
+        """Makes the host look as if it had been silent for this time."""
         self.story.append(f"{host} was not heard of for {passed}")
         database = Database(self.url)
 
@@ -94,7 +94,7 @@ class Service:
         database.close()
 
     def let_expire(self, reservation: str) -> None:
-        """Its time is over."""
+        """Makes a reservation expire."""
         self.story.append(f"reservation {reservation} expires")
         database = Database(self.url)
 
@@ -106,7 +106,7 @@ class Service:
         database.close()
 
     def give_expired_back(self) -> None:
-        """At once, what the service does from time to time."""
+        """Does at once what the service does from time to time."""
         database = Database(self.url)
         while database.run(reservations.expire):
             pass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random lives on both databases, each against real processes; see `machine` for what is asked after every step."""
+"""Random lives on both databases, against real processes; see `machine` for the checks after every step."""
 
 import shutil
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from tests.api.model.service import Service
 
 @pytest.fixture
 def service(request: pytest.FixtureRequest, engine_name: str, tmp_path: Path) -> Iterator[Service]:
-    """An empty one."""
+    """A service with an empty database."""
     if engine_name == "sqlite":
         path = tmp_path / "vgpumgr.db"
         shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
         with deployed(tmp_path, f"sqlite:///{path}", replicas=1) as running:
             yield Service(running, tmp_path)
         return
-    cluster = request.getfixturevalue("postgresql")  # where replicas may share it
+    cluster = request.getfixturevalue("postgresql")  # only here can replicas share a database
     url = cluster.create("life", template=request.getfixturevalue("postgresql_template"))
     with deployed(tmp_path, url, replicas=2) as running:
         yield Service(running, tmp_path, cluster)
@@ -32,10 +32,10 @@ def service(request: pytest.FixtureRequest, engine_name: str, tmp_path: Path) ->
 
 
 def live(service: Service, lives: int, steps: int) -> None:
-    """Fails at the first life that meets a contradiction, and prints what was asked before."""
+    """Runs lives; fails at the first contradiction and prints the requests before it."""
     seed = getrandbits(32)
     print(f"seed {seed}")
-    # A life is not repeatable to the millisecond: Hypothesis must not compare it with others, nor make it smaller.
+    # A life is not repeatable to the millisecond, so Hypothesis must neither compare it with others nor shrink it.
     chosen = settings(
         max_examples=1,
         stateful_step_count=steps,
@@ -50,7 +50,7 @@ def live(service: Service, lives: int, steps: int) -> None:
         try:
             run_state_machine_as_test(type("Life", (Life,), given), settings=chosen)
         except Exception as error:
-            # Hypothesis lives the same life again and then complains that it was another.
+            # Hypothesis repeats the life and then complains that it was different.
             raise (failures or [error])[0] from None
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators see of the API: metrics, log, traces, readiness, and how it ends."""
+"""What operators see of the API: metrics, log, traces, readiness, and its shutdown."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which labels are left of what a PromQL expression asks for, by Prometheus' rules for each operation."""
+"""Computes the labels of a PromQL expression's result, by Prometheus' rules for each operation."""
 
 from collections.abc import Iterator, Mapping
 
@@ -21,17 +21,17 @@ from promql_parser import (
 )
 
 Exported = Mapping[str, frozenset[str]]
-"""Labels of each metric's samples, those of the scrape included."""
+"""The labels of each metric's samples, including those from the scrape."""
 
 SETS = {"and", "or", "unless"}
 
 
 class MistakenError(Exception):
-    """An expression that Prometheus takes, and that finds nothing or not what it names."""
+    """A valid expression that selects nothing, or labels that do not exist."""
 
 
 def selectors(expression: Expr) -> Iterator[VectorSelector]:
-    """Yield everything that an expression asks for."""
+    """Yield each selector of an expression."""
     if isinstance(expression, VectorSelector):
         yield expression
     elif isinstance(expression, MatrixSelector):
@@ -47,7 +47,7 @@ def selectors(expression: Expr) -> Iterator[VectorSelector]:
 
 
 def labels(expression: Expr, exported: Exported) -> frozenset[str] | None:
-    """Return the labels of its result, None for a number; MistakenError."""
+    """Return the labels of the result, None for a number. Raises MistakenError."""
     if isinstance(expression, VectorSelector):
         found = exported.get(expression.name or "")
         if found is None:
@@ -104,7 +104,7 @@ def _combined(expression: BinaryExpr, exported: Exported) -> frozenset[str] | No
 
 
 def _matched(modifier: BinModifier | None, there: frozenset[str]) -> frozenset[str]:
-    """By what one side is compared with the other."""
+    """Return the labels by which one side is matched with the other."""
     if modifier is None or modifier.matching is None:
         return there
     named = frozenset(modifier.matching.labels)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The alerting rules of docs/alerts.yml ask for what agent and API export, and name labels that are left of it.
+"""The alerting rules of docs/alerts.yml use only exported metrics, and only labels that their results have.
 
-Prometheus itself says when they fire: on the series of alerts_cases.yml.
+Prometheus itself shows when they fire, on the series of alerts_cases.yml.
 """
 
 import re
@@ -36,7 +36,7 @@ from vgpumgr.wire.resources import HostState, SliceState
 ROOT = Path(__file__).resolve().parents[3]
 RULES_FILE = ROOT / "docs" / "alerts.yml"
 CASES_FILE = Path(__file__).with_name("alerts_cases.yml")
-PROMTOOL = ROOT / "build" / "promtool"  # where tests/setup puts it if the machine has none
+PROMTOOL = ROOT / "build" / "promtool"  # tests/setup puts it here if the machine has none
 OPERATIONS = RULES_FILE.with_name("operations.md")
 RULES: Mapping[str, Mapping[str, Any]] = {
     rule["alert"]: rule for group in yaml.safe_load(RULES_FILE.read_text())["groups"] for rule in group["rules"]
@@ -52,7 +52,7 @@ STATES = {"vgpumgr_hosts": set(HostState), "vgpumgr_slices": set(SliceState)}
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
-    """Every metric that agent and API export, with the labels of its samples."""
+    """Returns every metric that agent and API export, with the labels of its samples."""
     database = Database(f"sqlite:///{tmp_path_factory.mktemp('alerts') / 'vgpumgr.db'}")
     schema.upgrade(database)
     database.run(installation.ensure)

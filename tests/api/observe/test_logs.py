@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log: one JSON object a line where that is asked for, who and what for every request, and never a secret."""
+"""The log: one JSON object per line if configured, caller and action of every request, and never a secret."""
 
 import io
 import json
@@ -23,7 +23,7 @@ from vgpumgr_api.observe.secrets import HIDDEN, hide
 
 from tests.api.http.cloud import Cloud
 
-# Lines are written above the database.
+# Log lines are written above the database layer.
 pytestmark = pytest.mark.sqlite_long
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
@@ -31,7 +31,7 @@ KEY = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIBsecretsecret\n-----END EC PRIVA
 
 
 class Kept(logging.Handler):
-    """What the process would have written, both ways."""
+    """Keeps what the process would log, in both formats."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Kept(logging.Handler):
         self.json: list[dict[str, Any]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name.startswith("httpx2"):  # the test's own client
+        if record.name.startswith("httpx2"):  # the client of the test
             return
         self.lines.append(Lines(timed=False).format(record))
         said = JsonLines().format(record)
@@ -80,14 +80,14 @@ def test_a_request_is_one_object_with_who_and_what(cloud: Cloud, kept: Kept) -> 
     assert said["actor"].startswith("operator:")
     assert said["time"].endswith("+00:00")
     assert said["duration_ms"] >= 0
-    # What else is written for this request, in another thread, has its id too.
+    # Other lines for this request, from another thread, also have its id.
     slow = [line for line in kept.json if line["logger"] == "vgpumgr_api.database"]
     assert {line["request_id"] for line in slow} == {"r-1"}
     assert any("SELECT tokens.id" in line["message"] for line in slow)
 
 
 def test_no_secret_of_any_kind_on_any_path(cloud: Cloud, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each sent wherever a client can put it, to every route; some of them into exceptions."""
+    """Each secret is sent wherever a client can put it, to every route; some of them end up in exceptions."""
     made = cloud.operator.post("/v1/hosts", {"name": "h1"})["enroll_token"]
     host = cloud.nobody.http.post(
         "/v1/enroll",

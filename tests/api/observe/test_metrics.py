@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Prometheus is told: everything that docs/operations.md lists, and few series whatever clients send."""
+"""The metrics: all that docs/operations.md lists, and few series whatever clients send."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ from vgpumgr_api.observe import metrics as metrics_module
 from tests.api.http.cloud import Caller, Cloud
 
 DOCUMENTED = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
-# The library adds the time of a counter's first count.
+# The client library adds a series for the creation time of each counter.
 FAMILY = re.compile(r"^# TYPE (?!\w+_created)(\w+) \w+$", re.M)
 
 
@@ -33,7 +33,7 @@ def cloud(database: Database) -> Cloud:
 
 
 def said(cloud: Cloud) -> dict[str, float]:
-    """Every sample by its name with labels."""
+    """Returns every sample by its name with labels."""
     lines = cloud.http.app.state.metrics.text().decode().splitlines()  # type: ignore[attr-defined]
     samples = [line.rpartition(" ") for line in lines if not line.startswith("#")]
     return {name: float(value) for name, _, value in samples}
@@ -54,7 +54,7 @@ def test_a_request_counts_under_its_template_and_a_claim_under_its_outcome(cloud
     wanted = {"tenant": "acme", "profile": "p"}
     web.post("/v1/slices?validate_only=true", wanted, status=200)
     made = web.post("/v1/slices", wanted)
-    web("POST", "/v1/slices", wanted)  # refused: more than the quota
+    web("POST", "/v1/slices", wanted)  # refused: it exceeds the quota
     web("GET", f"/v1/slices/{made['id']}")
     web("GET", "/v1/slices/00000000-0000-4000-8000-000000000000")
     for number in (2, 1):
@@ -112,7 +112,7 @@ def test_a_host_that_enrolls_is_silent_and_has_no_unknown_slices_until_it_report
     assert told() == (1, 0)
     assert host.report()
     assert told() == (0, 0)
-    # As after a restore: what was claimed since may start.
+    # Like after a restore: VMs of later claims may start.
     database.run(lambda session: installation.new_epoch(session, local_operator("tests")))
     assert told() == (0, 1)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API as a process: who may read its metrics, when it is ready, and how it ends."""
+"""The API as a process: who may read its metrics, when it is ready, and how it shuts down."""
 
 import contextlib
 import json
@@ -116,7 +116,7 @@ def test_a_request_under_way_is_answered_before_the_end(
 
 @pytest.mark.long
 def test_what_hangs_for_ever_does_not_keep_it(postgresql: Cluster, postgresql_template: str, tmp_path: Path) -> None:
-    """As if the database's machine had gone without a word: a server process that is stopped answers nothing."""
+    """The database's machine seems to vanish: a stopped server process does not answer."""
     import os
 
     url = postgresql.create("hanging")
@@ -134,7 +134,7 @@ def test_what_hangs_for_ever_does_not_keep_it(postgresql: Cluster, postgresql_te
                 assert "abandoned" in server.log.read_text()
             finally:
                 os.kill(pid, signal.SIGCONT)
-        with contextlib.suppress(httpx2.TransportError):  # else it was told that this failed
+        with contextlib.suppress(httpx2.TransportError):  # otherwise the answer was an error
             assert waiting.result(timeout=60).status_code == 500
     postgresql.drop("hanging")
 
@@ -165,7 +165,7 @@ def test_readiness_needs_a_database_that_is_there_and_up_to_date_and_liveness_do
 
 
 def test_a_second_client_is_not_kept_by_the_first(tmp_path: Path) -> None:
-    """A scraper that sends nothing keeps neither the others nor the end."""
+    """A scraper that sends nothing delays neither other scrapers nor the shutdown."""
     with serving(tmp_path, metrics_host="127.0.0.1", metrics_port=0) as server:
         url = metrics_url(server)
         port = int(url.removesuffix("/metrics").rpartition(":")[2])

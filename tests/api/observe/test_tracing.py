@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces: a request is a span, its statements are spans in it, and it belongs to its client's trace."""
+"""Traces: a request is a span in its client's trace, and its statements are child spans."""
 
 import sys
 from pathlib import Path
