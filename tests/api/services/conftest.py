@@ -13,14 +13,14 @@ from tests.api.templates import Templates
 
 @pytest.fixture
 def old_url(templates: Templates, engine_name: str, tmp_path: Path) -> Iterator[str]:
-    """A database of the first release."""
+    """A database of the first release, without content."""
     with templates.copied(engine_name, "old", make_old, tmp_path) as url:
         yield url
 
 
 @pytest.fixture
 def used(templates: Templates, engine_name: str, tmp_path: Path) -> Iterator[Database]:
-    """A database of the first release, in use."""
+    """A database of the first release with content."""
     with templates.copied(engine_name, "used", make_used, tmp_path) as url:
         database = Database(url)
         yield database

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A listener of SQLAlchemy for a while."""
+"""A temporary listener for SQLAlchemy events."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from sqlalchemy import event
 
 @contextmanager
 def hearing(target: Any, what: str, listener: Callable[..., Any]) -> Iterator[None]:
-    """`listener` is told of each event `what` of `target` while the body runs."""
+    """Calls `listener` for each event `what` of `target` while the body runs."""
     event.listen(target, what, listener)
     try:
         yield

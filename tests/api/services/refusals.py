@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saying which refusal a test expects."""
+"""Helpers to state which refusal a test expects."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from vgpumgr.wire.problem import Code
 
 @dataclass
 class Caught:
-    """What came, once it came."""
+    """The refusal that came, once there is one."""
 
     refusal: Refusal | None = None
 
@@ -25,7 +25,7 @@ class Caught:
 
 @contextlib.contextmanager
 def refused(code: Code) -> Iterator[Caught]:
-    """Passes if the block is refused with `code` and one line that says something."""
+    """Passes if the block is refused with `code` and a one-line message."""
     caught = Caught()
     with pytest.raises(Refusal) as raised:
         yield caught

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a release in use has in its tables, and looking at tables as migrations leave them."""
+"""Typical content of a release's tables, and the tables as migrations leave them."""
 
 from typing import Any
 
@@ -138,7 +138,7 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def add(database: Database, table: str, **row: Any) -> None:
-    """Inserts a row, its UUIDs as SQLAlchemy stores them there."""
+    """Inserts a row, with UUIDs in the form in which SQLAlchemy stores them there."""
     if database.is_sqlite:
         row = {name: value.replace("-", "") if value in ID.values() else value for name, value in row.items()}
     with database.engine.begin() as connection:
@@ -153,7 +153,7 @@ def run(database: Database, *statements: str) -> None:
 
 
 def go(database: Database, direction: str, revision: str) -> None:
-    """By alembic's `direction`, "upgrade" or "downgrade"."""
+    """Runs alembic's `direction`, "upgrade" or "downgrade"."""
     with database.engine.begin() as connection:
         schema.run_steps(connection, lambda scripts, at: getattr(scripts, f"_{direction}_revs")(revision, at))
 
@@ -165,7 +165,7 @@ def make_old(made: Database) -> None:
 
 
 def make_used(made: Database) -> None:
-    """The same in use."""
+    """Makes the tables of the first release and fills them."""
     make_old(made)
     for table, row in ROWS:
         add(made, table, **row)
@@ -208,13 +208,14 @@ DEFINITIONS = {
 
 
 def definitions(database: Database) -> set[tuple[str, ...]]:
-    """Everything that the database has, in its own words: the same only if nothing was altered, not even back."""
+    """Returns all definitions in the database's own words. They are equal only if nothing was altered, not even back
+    again."""
     with database.engine.connect() as connection:
         return {tuple(row) for row in connection.execute(text(DEFINITIONS[connection.dialect.name]))}
 
 
 def shape(database: Database) -> dict[str, Any]:
-    """Tables with columns, indexes and constraints, as the database describes them."""
+    """Returns tables with columns, indexes and constraints, as the database describes them."""
     found = inspect(database.engine)
     indexes, checks, uniques, keys = (
         about_all()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``vgpumgr-api`` at the API's own machine."""
+"""``vgpumgr-api`` on the API's own machine."""
 
 import contextlib
 import stat
@@ -158,7 +158,7 @@ def test_what_is_run_here_is_in_the_audit(
     )
     rows = int(said(capsys)[0].partition(": ")[2].partition(" ")[0])
     assert (made.detail["rows"], made.detail["step"]) == (rows, schema.newest())
-    assert main(["restore", "--config", str(settings), str(backup)]) == 1  # without --force
+    assert main(["restore", "--config", str(settings), str(backup)]) == 1  # --force is missing
     assert [each.id for each in noted()][-1] == made.id
     assert main(["restore", "--config", str(settings), str(backup), "--force"]) == 0
     assert [each.action for each in noted()] == ["token.created", "epoch.new", "database.restored"]
@@ -181,7 +181,7 @@ def test_whoever_begins_an_epoch_is_told_which_it_is(
     assert f"\nthe new epoch: {restored}\n" in said(capsys)[1]
     assert main(["new-epoch", "--config", str(settings)]) == 0
     output, errors = said(capsys)
-    assert output == str(database.run(lambda session: session.scalars(epoch).one()))  # for programs
+    assert output == str(database.run(lambda session: session.scalars(epoch).one()))  # standard output is for programs
     assert errors.startswith("the new epoch:\n")
     database.close()
 
@@ -247,7 +247,7 @@ def test_a_backup_fails_with_what_else_is_wrong_with_the_database(
 
 @contextlib.contextmanager
 def only_read() -> Iterator[None]:
-    """Lets the database itself refuse whatever would change it."""
+    """Makes the database itself refuse every change."""
 
     def open_file(dialect: Dialect, _: object, arguments: list[str], options: dict[str, Any]) -> None:
         if dialect.name == "sqlite":

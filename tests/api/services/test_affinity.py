@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices of one tenant that have to be together, or must not be."""
+"""Slices of one tenant that must be together, or must not be."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def test_anti_affinity_keeps_slices_on_different_hosts_or_gpus(world: World) -> 
     assert {claim.host for claim in claims} == {"one", "two"}
     assert claims[0].anti_affinity is not None
     assert (claims[0].anti_affinity.key, claims[0].anti_affinity.level) == ("db", Level.HOST)
-    for tie in (ON_HOST, ON_GPU):  # the level of those that are there counts as well
+    for tie in (ON_HOST, ON_GPU):  # the levels of existing slices count too
         with refused(Code.CAPACITY_NONE) as caught:
             world.claim("acme", profile, anti_affinity=tie)
         assert caught.reasons == {"anti_affinity.taken": 4}
@@ -34,7 +34,7 @@ def test_anti_affinity_keeps_slices_on_different_hosts_or_gpus(world: World) -> 
         world.claim("acme", profile, anti_affinity=Tie(key="x", level="gpu"))
 
     world.tenant("blue")
-    world.claim("blue", profile, anti_affinity=ON_HOST)  # another tenant's are none of its business
+    world.claim("blue", profile, anti_affinity=ON_HOST)  # slices of other tenants do not count
 
 
 def test_a_slice_keeps_others_away_until_its_host_has_confirmed_that_it_is_gone(world: World) -> None:
@@ -63,7 +63,7 @@ def test_affinity_keeps_slices_together_while_there_are_any(world: World) -> Non
     pair = world.claim_all([SliceCreate(tenant="acme", profile=profile.name, affinity=tight) for _ in range(2)])
     assert pair[0].gpu_id == pair[1].gpu_id
     with refused(Code.CAPACITY_NONE) as caught:
-        world.claim("acme", large, affinity=Tie(key="tight"))  # theirs is the stricter level
+        world.claim("acme", large, affinity=Tie(key="tight"))  # the existing slices have the stricter level
     assert caught.reasons["affinity.apart"] == 3
     for claim in pair:
         world.delete(claim.id)

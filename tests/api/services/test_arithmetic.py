@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From shares and quotas to weights and caps, against exact fractions."""
+"""The computation of weights and caps from shares and quotas, compared with exact fractions."""
 
 from fractions import Fraction
 from math import floor
@@ -140,7 +140,7 @@ def test_a_timeslice_that_nobody_chose_is_fifty_switches_of_the_gpu_and_10_ms_at
     assert effective_timeslice_us(Timeslice(us=2000, max_us=10**6), 100, 10) == 2000
     assert effective_timeslice_us(Timeslice(us=2000, max_us=10**6), 2600, 130) == 6500
     assert effective_timeslice_us(Timeslice(us=2000, max_us=10**6), 4300, 215) == 10_000
-    # What is chosen stays, and so does what a tenant may have at most; a GPU that takes no less comes first.
+    # A chosen timeslice stays, and so does a tenant's maximum; the minimum of the GPU takes precedence.
     assert effective_timeslice_us(Timeslice(us=3000, max_us=10**6), 2600, 130) == 3000
     assert effective_timeslice_us(Timeslice(us=2000, max_us=4000), 2600, 130) == 4000
     assert effective_timeslice_us(Timeslice(us=2000, max_us=2500), 2600, 130) == 2600

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every change leaves an entry with who made it, in its own transaction, and nothing takes an entry away again."""
+"""Every change leaves an audit entry with its author, in the same transaction, and no entry is ever removed."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what, decided by the services themselves."""
+"""Permissions that the services themselves check."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -250,7 +250,7 @@ def test_a_secret_that_was_replaced_does_not_count_though_its_credential_is_ther
         world.database.run(lambda session: require_credential(session, actor))
 
     confirm(shown)
-    confirm(replace(shown, secret_hash=""))  # it showed a certificate
+    confirm(replace(shown, secret_hash=""))  # the caller showed a certificate
     for other in (replace(shown, secret_hash="0" * 64), replace(shown, token_id=uuid4(), secret_hash="")):
         with refused(Code.AUTH_INVALID):
             confirm(other)
@@ -322,7 +322,7 @@ def test_a_name_is_taken_once_and_a_project_has_no_projects(world: World) -> Non
 
 
 def test_a_hosts_token_that_was_replaced_since_it_was_looked_up_does_nothing(world: World) -> None:
-    """As the first certificate that is made for one replaces it, under the same id."""
+    """The first certificate for a token replaces the token's secret under the same id."""
     agent = world.host("one")
     known = world.database.run(lambda session: authenticate(session, agent.secret))
     assert world.run(agents.desired_generation, "one", actor=known)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bands and policies: who may claim them, on which GPUs, what hosts are told, and that all of it is given back."""
+"""Bands and policies: who may claim them, on which GPUs, what hosts are told, and that everything is released."""
 
 from typing import Any
 
@@ -82,7 +82,7 @@ def test_no_more_is_reserved_than_the_host_can_keep(world: World, agent: Agent) 
     assert caught.reasons == {"reserve.full": 1}
     seen = world.run(explain.explain, SliceCreate(tenant="acme", profile=kind.name))
     assert [(reason.code, reason.count) for reason in seen.reasons] == [("reserve.full", 1)]
-    world.claim("acme", profile(world, 300))  # there is share for others
+    world.claim("acme", profile(world, 300))  # other claims still find share
 
 
 def test_a_host_that_reserves_nothing_takes_no_latency_slices(world: World, agent: Agent) -> None:
@@ -184,7 +184,7 @@ def test_under_equal_share_all_slices_of_a_gpu_are_sold_the_same(world: World, a
     agent.report()
     half, third = (profile(world, share, f"e{share}", policy=Policy.EQUAL_SHARE) for share in (500, 333))
     world.claim("acme", half)
-    with refused(Code.CAPACITY_NONE) as caught:  # a third slice would leave the first a third
+    with refused(Code.CAPACITY_NONE) as caught:  # with a third slice, the first would get only a third
         world.claim("acme", third)
     assert caught.reasons == {"policy.unequal": 1}
     held = world.reserve("acme", half)
@@ -200,7 +200,7 @@ def test_under_fixed_share_there_are_as_many_slices_as_places(world: World, agen
     small, large = (
         profile(world, share, f"f{share}", policy=Policy.FIXED_SHARE, mode=Mode.STRICT) for share in (100, 334)
     )
-    with refused(Code.CAPACITY_NONE) as caught:  # a place is a third
+    with refused(Code.CAPACITY_NONE) as caught:  # a place is a third of the GPU
         world.claim("acme", large)
     assert caught.reasons == {"policy.places": 1}
     world.claim("acme", small)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where claims go when several GPUs fit: so that what is left stays useful, or as far from others as can be."""
+"""The choice between several GPUs that fit: the remainder stays useful, or the slices are spread."""
 
 import random
 from fractions import Fraction
@@ -25,13 +25,14 @@ def test_what_is_left_of_one_resource_is_not_stranded_without_the_other(world: W
     much_share = world.claim("acme", world.profile(share=850, gib=1))
     balanced = world.claim("acme", world.profile(share=700, gib=8))
     assert balanced.gpu_id != much_share.gpu_id
-    # The first is fuller of share, but 13 of its 16 GiB would be left beside 5 %: now they are of use to a claim.
+    # The first GPU has less free share, but 13 of its 16 GiB would be left beside 5 % of share. A claim can use that
+    # now.
     assert world.claim("acme", world.profile(share=100, gib=4)).gpu_id == balanced.gpu_id
     assert world.claim("acme", world.profile(share=150, gib=8)).gpu_id == much_share.gpu_id
 
 
 def test_the_larger_remainder_is_the_smallest_that_there_is(world: World) -> None:
-    """Against a search of all GPUs, with claims that come and go."""
+    """Compared with a search of all GPUs, while claims come and go."""
     fleet(world, 8)
     profiles = [world.profile(share, gib) for share, gib in ((400, 1), (100, 4), (250, 2), (50, 8))]
     rng = random.Random(7)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host whose disk was copied to a second machine: two boots of one identity, and both are alive."""
+"""A host whose disk was copied to a second machine: two boots of one identity are alive at the same time."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +22,7 @@ TAKEN, DROPPED = "taken", "dropped"
 
 @dataclass
 class Machine:
-    """What reports as a host: one boot of it at a time."""
+    """A machine that reports as the host: one boot at a time."""
 
     agent: Agent
     agent_epoch: int
@@ -30,7 +30,7 @@ class Machine:
     seq: int = 0
 
     def report(self, *, again: bool = False) -> Any:
-        """Returns what became of a report: taken, dropped, or the code of a refusal."""
+        """Sends a report; returns whether it was taken or dropped, or the code of a refusal."""
         self.seq += not again
         said: dict[str, Any] = {"boot_id": self.boot_id, "agent_epoch": self.agent_epoch, "seq": self.seq}
         quiet: dict[str, Any] = {"groups": [], "slices": [], "refusals": [], "gpus": self.agent.inventory}
@@ -42,7 +42,7 @@ class Machine:
         return TAKEN if answer.accepted else DROPPED
 
     def beat(self) -> bool:
-        """Whether the API takes it that nothing has changed since its last report."""
+        """Returns whether the API accepts that nothing has changed since the machine's last report."""
         said = Heartbeat(boot_id=self.boot_id, agent_epoch=self.agent_epoch, seq=self.seq)
         source = heartbeats.source_of(self.agent.actor, self.agent.host_id)
         return bool(self.agent.database.run(lambda session: heartbeats.note(session, {source: said})))
@@ -58,7 +58,7 @@ def agent(world: World) -> Agent:
 
 @pytest.fixture
 def first(agent: Agent) -> Machine:
-    """The machine itself."""
+    """The original machine."""
     made = Machine(agent, agent_epoch=5)
     assert replace(made, boot_id=agent.boot_id).report() == TAKEN
     made.boot_id = agent.boot_id
@@ -68,7 +68,7 @@ def first(agent: Agent) -> Machine:
 
 @pytest.fixture
 def copy(first: Machine) -> Machine:
-    """The other one, made of its disk, and switched on."""
+    """The other machine, started with a copy of the first one's disk."""
     return first.rebooted()
 
 
@@ -87,7 +87,7 @@ def tend(world: World) -> None:
 
 
 def pass_time(world: World, clock: Clock, seconds: int, *machines: Machine) -> None:
-    """Time with an API, in which these machines report."""
+    """Passes time while the API runs and these machines report."""
     for _ in range(seconds // 10):
         clock.advance(10)
         world.database.run(liveness.beat)
@@ -98,7 +98,7 @@ def pass_time(world: World, clock: Clock, seconds: int, *machines: Machine) -> N
 
 def test_two_machines_with_one_identity_are_noticed(world: World, first: Machine, copy: Machine) -> None:
     assert copy.report() == TAKEN
-    assert first.report() == DROPPED  # it may have been on its way
+    assert first.report() == DROPPED  # the report may have been under way before
     assert host_of(world).state_reason == ""
     assert first.report() is Code.HOST_SECOND_BOOT
     host = host_of(world)
@@ -133,7 +133,7 @@ def test_a_later_start_of_its_agent_does_not_make_the_second_the_first(first: Ma
 
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_reboot_is_no_alarm(world: World, clock: Clock, first: Machine, late: int) -> None:
-    """Nor is a report of the boot before that was on its way, or came twice."""
+    """The same holds for a report of the boot before that was under way or came twice."""
     after = first.rebooted()
     assert after.report() == TAKEN
     for again in (False, True, True)[: 3 * late]:
@@ -146,7 +146,7 @@ def test_a_reboot_is_no_alarm(world: World, clock: Clock, first: Machine, late: 
 
 
 def test_a_boot_that_was_silent_is_no_second_one(world: World, clock: Clock, first: Machine) -> None:
-    """Nobody else is alive, so that reports of the boot before only came late."""
+    """No other boot is alive, so reports of the boot before were only late."""
     after = first.rebooted()
     assert after.report() == TAKEN
     clock.advance(100)
@@ -181,7 +181,7 @@ def test_the_one_that_is_left_is_served_when_the_recorded_one_is_off(
 
 
 def test_the_recorded_one_may_reboot_meanwhile(world: World, clock: Clock, first: Machine, copy: Machine) -> None:
-    """A boot looks like the second machine, until the boot before has been silent for as long as a dead host."""
+    """A new boot counts as the second machine until the boot before has been silent for as long as a dead host."""
     alarmed(first, copy)
     after = copy.rebooted()
     assert after.report() is Code.HOST_SECOND_BOOT
@@ -211,7 +211,7 @@ def test_time_without_an_api_ends_no_alarm(world: World, clock: Clock, first: Ma
 
 
 def test_an_enrolment_ends_it(world: World, first: Machine, copy: Machine) -> None:
-    """The former credential is void for both machines."""
+    """The old credential is void for both machines."""
     alarmed(first, copy)
     world.enrolled("one", world.run(hosts.reenroll, "one").enroll_token)
     assert host_of(world).state_reason == ""

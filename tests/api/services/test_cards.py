@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims, labels and what operators set belong to a card, wherever in its host it is plugged in."""
+"""Claims, labels and operators' settings belong to a card, wherever it is plugged into its host."""
 
 from typing import Any
 
@@ -107,7 +107,7 @@ def test_another_card_in_its_place_gets_nothing_of_one_that_is_gone(world: World
     assert (new.address, new.present, new.used_share_permille, new.labels) == (ADDRESS, True, 0, {})
     assert (gone.id, gone.present, gone.labels) == (claimed.gpu_id, False, {"rack": "7"})
     assert gone.address.startswith("ffffffff:")
-    # An agent that knows addresses only finds no such GPU, rather than the wrong one.
+    # An agent that knows only addresses finds no GPU there, rather than the wrong one.
     assert [each.gpu for each in agent.desired().slices] == [gone.address]
 
     plugged(agent, card("GPU-a", ADDRESS))
@@ -138,7 +138,7 @@ def test_a_slice_that_was_given_up_says_why_it_is_as_it_is(world: World, agent: 
 def test_a_serial_number_tells_cards_that_have_no_uuid(world: World, agent: Agent) -> None:
     plugged(agent, card("", ADDRESS, serial="11"), card("", THERE, serial="22"))
     first, second = world.gpus()
-    assert first.uuid == "GPU-a"  # it is still the card of before, whose UUID nobody can read now
+    assert first.uuid == "GPU-a"  # the same card, but its UUID is not readable now
     plugged(agent, card("", ADDRESS, serial="22"), card("", THERE, serial="11"))
     assert {(one.id, one.serial, one.address) for one in world.gpus()} == {
         (first.id, "11", THERE),
@@ -171,7 +171,7 @@ def test_an_agent_of_before_and_its_successor_speak_of_the_same_cards(world: Wor
     assert all(each.card is None for each in agent.desired().groups)
     plugged(agent, card("GPU-z", ADDRESS))
     assert [(each.id, each.uuid) for each in world.gpus()] == [(one.id, "GPU-z")]
-    plugged(agent, gpu())  # it went back to the release of before
+    plugged(agent, gpu())  # the agent went back to the release before
     assert [(each.id, each.uuid, each.present) for each in world.gpus()] == [(one.id, "GPU-z", True)]
 
 

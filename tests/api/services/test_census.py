@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why no GPU takes a claim, counted on fleets of all kinds and again by a plain reading of the rules."""
+"""The reasons why no GPU takes a claim, on fleets of all kinds, compared with a plain implementation of the rules."""
 
 import random
 from collections import Counter
@@ -19,7 +19,7 @@ SHARES, SIZES_GIB = (200, 700), (1, 3, 9)
 
 @dataclass
 class Known:
-    """A GPU as the test made it. `own`: its labels; `host`: those of its host."""
+    """A GPU as the test made it. `own`: its labels; `host`: the labels of its host."""
 
     mem_gib: int
     types_gib: tuple[int, ...]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a claim asks of the database: how many statements, and how much of the fleet they look at."""
+"""What a claim asks of the database: how many statements, and how much of the fleet they read."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ from vgpumgr.wire.resources import Placement, Slice, SliceCreate
 
 @contextmanager
 def told(database: Database) -> Iterator[list[str]]:
-    """Every statement that goes to the database meanwhile, but for the beginning and the end of transactions."""
+    """Collects every statement of the block, except those that begin and end transactions."""
     statements: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
@@ -54,8 +54,8 @@ def claim_once(world: World, **members: Any) -> Slice:
 
 
 def test_a_claim_takes_few_statements(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is a round trip and costs the API's own processor time; that there be no more is why this test is here."""
-    monkeypatch.setattr(idempotency, "SWEPT_EVERY", sys.maxsize)  # one claim of many deletes old keys, too
+    """Each statement is a round trip and costs processor time of the API; this test keeps their number down."""
+    monkeypatch.setattr(idempotency, "SWEPT_EVERY", sys.maxsize)  # one claim of many also deletes old keys
     world.host(inventory=[gpu(types=(1,))])
     world.tenant("acme")
     world.tenant("blue", account="acme")
@@ -68,10 +68,10 @@ def test_a_claim_takes_few_statements(world: World, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("selector", [{}, {"zone": "a"}])
 def test_a_claim_looks_at_few_hosts_however_many_there_are(world: World, selector: dict[str, str]) -> None:
-    """Hosts as a join were all read, and all of their GPUs sorted, whenever PostgreSQL found the fleet small enough;
-    and so were GPUs for claims that select by labels, since few were taken to have them.
+    """With a join, PostgreSQL read all hosts and sorted all their GPUs whenever it judged the fleet small enough. It
+    did the same with GPUs for claims that select by labels, because it expected few GPUs to have the labels.
     """
-    if world.database.is_sqlite:  # has no other way than to look at one after the other
+    if world.database.is_sqlite:  # can only read one after the other
         return
     hosts = 60
     fleet_of(world, hosts, selector)
@@ -82,23 +82,23 @@ def test_a_claim_looks_at_few_hosts_however_many_there_are(world: World, selecto
         found = (node for node in nodes(plan) if node.get("Relation Name") in relations)
         return sum(node["Actual Rows"] * node["Actual Loops"] for node in found)
 
-    beyond = 0 if selector else candidates.LOOKED_AT_EACH  # all are as full of share
+    beyond = 0 if selector else candidates.LOOKED_AT_EACH  # all have the same used share
     assert 0 < looked_at("hosts", "host_reports") <= 2 * (candidates.LOOKED_AT + beyond)
     assert looked_at("host_labels") <= candidates.LOOKED_AT
-    if selector:  # PostgreSQL may read so small a table from end to end, but not once for each candidate
+    if selector:  # PostgreSQL may read such a small table whole, but not once for each candidate
         assert looked_at("gpus") <= 4 * hosts + candidates.LOOKED_AT
 
 
 OF_NO_USE = [f"other-{number}" for number in range(6)]
 GPUS_OF_EACH = 256
 FITTING = 500
-"""The share that is used of GPUs of use."""
+"""The used share of the GPUs that fit."""
 BELOW, ABOVE, EMPTY = FITTING - 50, 950, 0
 
 
 @pytest.fixture
 def crowded(templates: Templates, clock: Clock, tmp_path: Path) -> Iterator[World]:
-    """A host with GPUs of use and some with many of none, on PostgreSQL: SQLite does not say what it did."""
+    """A host with GPUs that fit and hosts with many that do not, on PostgreSQL: SQLite does not report its reads."""
     with (
         templates.copied("postgresql", "crowded", make_crowded, tmp_path) as url,
         closing(Database(url, clock=clock)) as database,
@@ -126,7 +126,7 @@ def make_crowded(made: Database) -> None:
 def test_gpus_of_no_use_are_not_all_looked_at(
     crowded: World, way: Placement, why: str, of_no_use: int, shares: int
 ) -> None:
-    """A claim looks at them with its quotas locked, so that all others of its tenant wait."""
+    """During these reads, the claim holds its quota locks, so all other claims of its tenant wait."""
     mem_used = {"cordoned": 1, "small": 62, "memory": 64}[why] * GIB
     step = 1 if way is Placement.SPREAD else -1
 
@@ -147,7 +147,7 @@ def test_gpus_of_no_use_are_not_all_looked_at(
     wanted = Wanted(share_permille=10, mem_bytes=4 * GIB, placement=way)
 
     def plan_as_of_many(session: Session) -> dict[str, Any]:
-        """So few are read from end to end else."""
+        """Without these settings, PostgreSQL reads such small tables whole."""
         for other in ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "material"):
             session.connection().exec_driver_sql(f"SET LOCAL enable_{other} = off")
         assert session.scalar(candidates.best(wanted.shape, way), parameters(session, wanted)) in fitting
@@ -164,13 +164,13 @@ def test_gpus_of_no_use_are_not_all_looked_at(
     }
     beyond = candidates.LOOKED_AT * candidates.LOOKED_AT_EACH
     assert 0 < looked_at["hosts"] <= candidates.LOOKED_AT + beyond
-    # Those walked are read, and asked, and read for the last and for the largest of them.
+    # Each walked GPU is read, checked, and read again for the last and for the largest of them.
     walked = 4 * candidates.WALKED if why == "small" and of_no_use == ABOVE else 0
     assert looked_at["gpus"] <= walked + 4 * candidates.LOOKED_AT + 2 * beyond
 
 
 def test_a_claim_that_nothing_fits_looks_at_all_gpus_twice_and_says_why(world: World) -> None:
-    """Once to place it, once for why it cannot be; each look takes long where there are many GPUs."""
+    """Once to place it, once to find the reasons; each look takes long on a large fleet."""
     world.host(inventory=[gpu(types=(1,))])
     world.tenant("blue")
     world.profile(share=10, gib=2, name="small")
@@ -183,13 +183,13 @@ def test_a_claim_that_nothing_fits_looks_at_all_gpus_twice_and_says_why(world: W
 
 
 def looks_at_few(statement: str) -> bool:
-    """Whether it is of `candidates.best`."""
+    """Returns whether the statement comes from `candidates.best`."""
     return "WITH RECURSIVE" in statement
 
 
 @pytest.mark.parametrize(("gib", "zone", "looks"), [(1, "a", True), (8, "a", False), (1, "b", False)])
 def test_what_no_gpu_can_have_is_looked_for_on_none(world: World, gib: int, zone: str, *, looks: bool) -> None:
-    if world.database.is_sqlite:  # does not say what it did
+    if world.database.is_sqlite:  # does not report its reads
         return
     fleet_of(world, 2, {"zone": "a"})
     wanted = Wanted(share_permille=10, mem_bytes=gib * GIB, selector={"zone": zone})
@@ -202,8 +202,8 @@ def test_what_no_gpu_can_have_is_looked_for_on_none(world: World, gib: int, zone
 
 
 def test_why_no_gpu_fits_takes_one_look_at_each_table(world: World) -> None:
-    """Labels and types of one GPU after the other took most of the time; so did compiling the statement."""
-    if world.database.is_sqlite:  # has no other way
+    """Reading labels and types GPU by GPU took most of the time, and so did compiling the statement."""
+    if world.database.is_sqlite:  # has no other plan
         return
     fleet_of(world, 60, {"zone": "a"})
     for wanted in (
@@ -219,8 +219,8 @@ def test_why_no_gpu_fits_takes_one_look_at_each_table(world: World) -> None:
 
 
 def test_how_much_memory_a_claim_wants_is_unknown_where_the_index_is_walked(world: World) -> None:
-    """Statistics say how many GPUs have so little left: a plan for one claim seems to cost less than one for any, and
-    is made for each claim, which took three times as long as the claim.
+    """From statistics, PostgreSQL knows how many GPUs have little memory left. A plan for one claim then seems cheaper
+    than a general plan, so it plans each claim, which took three times as long as the claim.
     """
     if world.database.is_sqlite:
         return
@@ -230,17 +230,17 @@ def test_how_much_memory_a_claim_wants_is_unknown_where_the_index_is_walked(worl
 
 
 def test_one_plan_serves_all_claims(world: World) -> None:
-    """PostgreSQL keeps a plan that is made without the values of parameters, unless one made for them costs less.
+    """PostgreSQL keeps a generic plan, unless a plan for the present parameters is cheaper.
 
-    Then it plans for each claim, which took it as long as the claim. An index that only knows values that are in the
-    statement itself told the two apart.
+    In that case it plans for each claim, which took as long as the claim. The cause was an index that can only be used
+    for literal values in the statement.
     """
     if world.database.is_sqlite:
         return
     world.host(inventory=[gpu(types=(1,))])
     world.tenant("blue")
     world.profile(share=10, name="small")
-    for _ in range(8):  # by then it is prepared
+    for _ in range(8):  # prepared by then
         claim_once(world, vm_uuid=uuid4())
 
     def plan(session: Session) -> str:
@@ -264,7 +264,7 @@ def test_one_plan_serves_all_claims(world: World) -> None:
 
 
 def fleet_of(world: World, hosts: int, labels: dict[str, str]) -> None:
-    """Hosts with these labels and four GPUs each."""
+    """Makes hosts with these labels and four GPUs each."""
     for number in range(hosts):
         world.host(f"one-{number}", inventory=[gpu(f"0000:{each:02x}:00.0", types=(1, 4)) for each in range(4)])
         if labels:
@@ -272,7 +272,7 @@ def fleet_of(world: World, hosts: int, labels: dict[str, str]) -> None:
 
 
 def plan_of(session: Session, statement: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """How PostgreSQL carries it out."""
+    """Returns the plan with which PostgreSQL executed the statement."""
     connection = session.connection()
     connection.exec_driver_sql("ANALYZE")
     (found,) = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", asked).scalars()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A claim takes quota of account and project and room on a GPU, all or nothing."""
+"""A claim takes quota of account and project and room on a GPU: all of them or none."""
 
 from uuid import uuid4
 
@@ -34,7 +34,7 @@ def used(world: World, tenant: str) -> tuple[int, int, int]:
 def test_what_enforces_a_slice_comes_of_what_serves_its_gpu(
     world: World, backend: str, engine: str, pci_ids: str, means: tuple[str, str, str]
 ) -> None:
-    """As its host reported it, whichever way the slice is looked at."""
+    """All views of the slice show what its host reported."""
     said_of_gpu = {"backend": backend, "engine": engine, "pci_ids": pci_ids}
     agent = world.host(inventory=[gpu().model_copy(update=said_of_gpu)])
     world.tenant("acme")
@@ -164,7 +164,7 @@ def test_the_slices_of_a_vm_are_on_one_host_unless_told_otherwise(world: World) 
     vm = uuid4()
     profile = world.profile(share=400)
     first = world.claim("acme", profile, vm_uuid=vm, host="two")
-    world.claim("acme", world.profile(share=500), host="one")  # now the fuller one
+    world.claim("acme", world.profile(share=500), host="one")  # now host one is the fuller one
     assert world.claim("acme", profile, vm_uuid=vm).host == first.host == two.name
     with refused(Code.CAPACITY_NONE) as caught:
         world.claim("acme", profile, vm_uuid=vm)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas whose machines disagree about the time, and a clock that leaps."""
+"""Replicas on machines with different clocks, and a clock that jumps."""
 
 import logging
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ HOUR_S, DAY_S = 3600, 86400
 
 
 class Machine:
-    """A replica's machine: `clock` is what it believes, `boot_s` goes on by itself."""
+    """A replica's machine: `clock` is its wall clock, `boot_s` its monotonic clock."""
 
     def __init__(self, *, ahead: timedelta = timedelta(0)) -> None:
         self.ahead = ahead
@@ -96,7 +96,7 @@ def test_a_host_was_not_heard_of_earlier_than_is_known(world: World, clock: Cloc
         assert reported_at() == known
         clock.advance(-2 * HOUR_S)
         speak()
-        assert reported_at() == clock.now  # it was the clock before that was wrong
+        assert reported_at() == clock.now  # the clock was wrong before
         clock.advance(3 * HOUR_S)
         speak()
         assert reported_at() == clock.now
@@ -164,7 +164,7 @@ def test_time_that_has_passed_is_believed_after_a_while(world: World, clock: Clo
 
 
 def test_the_api_is_not_alive_between_a_gap_and_its_next_beat(world: World, clock: Clock) -> None:
-    """Whatever is done first after it was away is not done by a beat of before."""
+    """The first action after a pause of the API does not rely on the beat before the pause."""
     beat(world)
     live(world, clock, 600)
     clock.advance(liveness.GAP.total_seconds())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where claims go when more GPUs are of no use to them than they look at, and none of it is a look at all."""
+"""Claims when more GPUs do not fit than a claim may look at: none of these GPUs is read."""
 
 import time
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ CROWD = WALKED + 4
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """The GPUs of a host: how many, and what is used of each; the shares in turns."""
+    """The GPUs of a host: how many, and how much of each is used; the used shares alternate."""
 
     name: str
     gpus: int
@@ -51,7 +51,7 @@ def fill(world: World, *pools: Pool) -> None:
 
 
 def pool_of_claim(world: World, share: int, gib: int) -> str:
-    """The pool of the GPU that takes a claim, which looks at few."""
+    """Makes a claim, which must look at few GPUs; returns the pool of its GPU."""
     tenant = world.tenant().name
     profile = world.profile(share=share, gib=gib)
     with told(world.database) as statements:
@@ -91,7 +91,7 @@ def test_as_many_lower_shares_are_looked_at_as_gpus_are_compared(world: World) -
 
 
 def test_one_over_committed_gpu_leaves_those_without_share_unseen(world: World) -> None:
-    """It makes a claim count less there, so that the walk has to begin further up."""
+    """On that GPU a claim counts less, so the walk has to start at GPUs with more used share."""
     fill(
         world,
         Pool(name="full", gpus=1, shares=(1000,), used_gib=64, columns={"fair_ratio_permille": 10000}),
@@ -110,7 +110,7 @@ def crowded(world: World) -> None:
 
 
 def test_claims_at_once_find_a_gpu_each_though_a_crowd_is_of_no_use(world: World) -> None:
-    if world.database.is_sqlite:  # takes one claim after the other
+    if world.database.is_sqlite:  # places one claim after the other
         return
     crowded(world)
     wanted = Wanted(share_permille=10, mem_bytes=4 * GIB)
@@ -124,7 +124,7 @@ def test_claims_at_once_find_a_gpu_each_though_a_crowd_is_of_no_use(world: World
 
 
 def test_a_claim_waits_for_a_gpu_rather_than_to_look_at_all(world: World) -> None:
-    if world.database.is_sqlite:  # takes one claim after the other
+    if world.database.is_sqlite:  # places one claim after the other
         return
     crowded(world)
     found: list[str] = []

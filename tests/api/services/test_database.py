@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions are whole, repeated when the database gives them up, and refused when it is away."""
+"""Transactions are atomic, repeated when the database aborts them, and refused when it is away."""
 
 import sqlite3
 import threading
@@ -66,7 +66,7 @@ def test_a_transaction_that_asks_to_be_repeated_is_and_not_forever(world: World)
     ],
 )
 def test_a_row_that_never_fits_is_not_tried_for_long(world: World, statement: str, expected: int) -> None:
-    """Another attempt helps only where another row was in the way, and that one has seen it."""
+    """A retry helps only if another row was in the way, and the second attempt has seen that row."""
     world.tenant(account=world.tenant().name)
     world.database.run(liveness.beat)
     attempts = []
@@ -151,7 +151,7 @@ def test_a_value_that_does_not_fit_is_refused(world: World, engine_name: str) ->
 
 
 def test_deadlocks_are_resolved(world: World, engine_name: str) -> None:
-    """Two transactions lock the same rows crosswise; both are carried out."""
+    """Two transactions lock the same rows in opposite order; both are carried out."""
     if engine_name == "sqlite":
         pytest.skip("SQLite has one writer at a time")
     world.tenant("a")
@@ -163,7 +163,7 @@ def test_deadlocks_are_resolved(world: World, engine_name: str) -> None:
         def change(session: Session) -> None:
             attempts.append(first)
             again = len(attempts) > 2
-            if again:  # else it may be back at its first row before the other, who waited for it, has woken up
+            if again:  # otherwise the victim could lock its first row again before the other transaction wakes up
                 assert carried_out.wait(20)
             session.execute(update(Tenant).where(Tenant.name == first).values(generation=Tenant.generation + 1))
             if not again:
@@ -230,7 +230,8 @@ SLEEPS = {
     "postgresql": "SELECT pg_sleep(4)",
     "sqlite": "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 3e6) SELECT count(*) FROM n",
 }
-# PostgreSQL holds every statement to it, those of a connection's beginning too; SQLite only such as compute for long.
+# PostgreSQL applies the limit to every statement, including those that open a connection; SQLite only to long
+# computations.
 PATIENCE_S = {"postgresql": 2, "sqlite": 0.1}
 
 
@@ -260,7 +261,7 @@ def test_a_statement_that_takes_too_long_is_refused_unless_nobody_waits(
         serving.run(dawdle)
     assert world.run(tenants.get_tenant, "acme").generation == 2
     serving.close()
-    world.database.run(dawdle)  # a command of the administrator's has no client that waits
+    world.database.run(dawdle)  # no client waits for an administrator's command
     assert world.run(tenants.get_tenant, "acme").generation == 3
 
 
@@ -316,9 +317,9 @@ def test_connections_heal_after_the_server_was_killed(postgresql: Cluster, postg
 
 
 def test_the_connection_that_was_used_last_is_used_next(database: Database) -> None:
-    """The server has prepared its statements already; taken in turn all connections would be cold."""
+    """The server has already prepared that connection's statements; with connections in turn, all would be cold."""
     if database.is_sqlite:
-        return  # its connections are no processes of their own
+        return  # its connections have no server processes
 
     def backend(session: Session) -> int:
         return int(session.scalars(text("SELECT pg_backend_pid()")).one())

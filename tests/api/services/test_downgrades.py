@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps back with what later releases have in their tables: what the release before derives or never had may go. What
-a promise or a bill depends on does not: the step is refused and says what to do.
+"""Downgrades with the content of later releases. A step may drop what the older release derives or never had. It must
+not drop what a promise or a bill depends on: then the step is refused and says what to do.
 """
 
 from collections.abc import Iterator
@@ -101,12 +101,12 @@ CHANGED = (
     "UPDATE tenants SET external_id = 'acme_prod'",
 )
 CREDENTIALS = {"0003": "n", "0002": "lm", "0001": "k"}
-"""Those that go where the release knows neither their role nor their scopes."""
+"""Credentials that the step deletes because the older release knows neither their role nor their scopes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """What stands in the way of a step to `below`. `undo`: what an operator does about it; empty: nothing can be."""
+    """Content that prevents a step to `below`. `undo`: what an operator does about it; empty if nothing helps."""
 
     below: str
     why: str
@@ -121,7 +121,7 @@ class Loss:
 
 
 def reserved(reservation: str, place: str, **ties: str) -> tuple[tuple[str, dict[str, Any]], ...]:
-    """A reservation with a place left."""
+    """A reservation with a free place."""
     of = {"tenant_id": ID["b"], "profile_id": ID["g"], "places": 1, "expires_at": AT, "generation": 1, "created_at": AT}
     held = {"share_permille": 1, "mem_bytes": 1, "mdev_type": "m", "type_mem_bytes": 1, "fair_ratio_permille": 1000}
     return (
@@ -276,13 +276,13 @@ class Release:
 
 @pytest.fixture(scope="module")
 def noted() -> dict[str, dict[str, Release]]:
-    """By engines, what each release has; once it is known."""
+    """The shape of each release by engine, once it is known."""
     return {}
 
 
 @pytest.fixture
 def releases(used: Database, engine_name: str, noted: dict[str, dict[str, Release]]) -> dict[str, Release]:
-    """What each of them has, noted on the way up."""
+    """The shape of each release, recorded during the upgrade."""
     if engine_name not in noted:
         found = {}
         for revision in STEPS:
@@ -294,7 +294,7 @@ def releases(used: Database, engine_name: str, noted: dict[str, dict[str, Releas
 
 @pytest.fixture
 def newest(templates: Templates, engine_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    """A database of this release, in use since the first, that nothing keeps from going back."""
+    """A database of this release, in use since the first release; nothing prevents a downgrade."""
     with templates.copied(engine_name, "newest", make_newest, tmp_path_factory.mktemp("newest")) as url:
         database = Database(url)
         yield database
@@ -339,7 +339,7 @@ def test_what_is_derived_is_there_again(newest: Database) -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_no_step_back_over_what_the_release_before_would_get_wrong(newest: Database, name: str) -> None:
-    """Refused whole, also the steps above it; and possible once that is gone."""
+    """The whole downgrade is refused, including the steps above; once the content is gone, it works."""
     loss = LOSSES[name]
     loss.use(newest)
     tables = columns_of(newest)
@@ -357,7 +357,7 @@ def test_no_step_back_over_what_the_release_before_would_get_wrong(newest: Datab
 
 
 def test_a_slice_that_was_on_its_way_out_lets_nobody_back_at_once(used: Database) -> None:
-    """When it was deleted is known of the step up alone, and what was billed for it of its grant."""
+    """Only the upgrade step knows when the slice was deleted and what was billed for its grant."""
     go(used, "upgrade", "0006")
     run(used, "UPDATE slices SET state = 'releasing', tombstone_generation = 3")
     go(used, "upgrade", "0007")
@@ -368,7 +368,7 @@ def test_a_slice_that_was_on_its_way_out_lets_nobody_back_at_once(used: Database
 
 
 def test_all_that_later_releases_keep_was_there(releases: dict[str, Release], newest: Database) -> None:
-    """What a step adds is among what was dropped or what was refused here, with a value of its own."""
+    """Every column that a step adds has a non-default value here, in the content that is dropped or refused."""
     for loss in LOSSES.values():
         loss.use(newest)
     found = inspect(newest.engine)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations by the example of draining a host: each step alone, so that any of them may be last."""
+"""Operations, with the drain of a host as the example: each step is run alone, so any of them may be the last."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -25,7 +25,7 @@ from vgpumgr.wire.resources import HostFence, HostPatch, HostState
 
 
 def look(world: World, operation: Operation) -> Operation:
-    """As a client that asks; what it is told is so now."""
+    """Looks at an operation like a client that asks; the result is current."""
     world.run(operating.look, operation.id)
     found: Operation = world.run(operations.get_operation, operation.id)
     return found
@@ -37,7 +37,7 @@ def cancel(world: World, operation: Operation, *, undo: bool = False, **options:
 
 
 def step(world: World) -> bool:
-    """What any replica does by itself."""
+    """Does what any replica does periodically."""
     done: bool = world.run(lambda session, _: operating.advance_next(session))
     return done
 
@@ -90,7 +90,7 @@ def test_a_host_without_slices_is_drained_at_once(world: World, agent: Agent) ->
 
 
 def test_a_drain_labels_its_host_as_it_begins_or_does_neither(world: World, agent: Agent) -> None:
-    """So that whoever finds the host drained knows why, and for whom."""
+    """The labels tell everybody why the host is drained, and for whom."""
     before = act(world, hosts.patch_host, patch=HostPatch(labels={"zone": "a", "rack": "7"}))
     claim(world)
     begun = drained(world, labels={"why": "update", "rack": None})
@@ -148,7 +148,7 @@ def test_of_one_kind_one_runs_on_a_host(world: World, agent: Agent) -> None:
             deadline_s=None,
         )
 
-    # The database itself refuses, whatever the code forgets.
+    # The database itself refuses it, whatever the code does.
     with pytest.raises(IntegrityError):
         world.run(twice)
 
@@ -171,7 +171,7 @@ def test_a_cancelled_drain_leaves_the_host_as_asked(world: World, agent: Agent, 
 
 
 def test_a_drain_ends_no_maintenance(world: World, agent: Agent) -> None:
-    """In which VMs do not start, as they do on a host that drains."""
+    """VMs do not start in maintenance, but they do start on a draining host."""
     claim(world)
     act(world, cordoning.maintain_host)
     for then in ("cordoned", "maintenance"):
@@ -183,7 +183,7 @@ def test_a_drain_ends_no_maintenance(world: World, agent: Agent) -> None:
 
 
 def test_an_empty_host_in_maintenance_is_drained_into_it_once_more(world: World, agent: Agent) -> None:
-    """So that a drain that has ended can be asked for a second time."""
+    """This allows a client to repeat a drain that has ended."""
     for _ in range(2):
         again = drained(world, then="maintenance")
         assert (again.state, again.result) == (OperationState.SUCCEEDED, {"drained": 0, "unknown_slices": 0})
@@ -259,7 +259,7 @@ def test_a_lost_slice_is_waited_for_as_well(world: World, agent: Agent) -> None:
 
 
 def test_a_step_that_breaks_off_is_taken_again(world: World, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each crash window: the process dies after any of the changes of the last step; none of them is left behind."""
+    """Each crash point: the process dies after any change of the last step, and none of the changes stays."""
     begun, one = drained_with_a_slice(world, then="maintenance")
     world.delete(one)
     agent.confirm_gone(one)
@@ -338,7 +338,7 @@ def test_operations_are_for_who_runs_the_cloud(world: World, agent: Agent) -> No
 def test_a_claim_whose_host_was_drained_meanwhile_goes_elsewhere(
     world: World, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The claim has chosen its GPU while the host was ready; on PostgreSQL the drain comes in between."""
+    """The claim chose its GPU while the host was ready; on PostgreSQL the drain comes in between."""
     from vgpumgr_api.claims import claim_rows
 
     world.host("two", inventory=[])
@@ -351,7 +351,7 @@ def test_a_claim_whose_host_was_drained_meanwhile_goes_elsewhere(
         original(*arguments, **more)
 
     monkeypatch.setattr(claim_rows, "write", late)
-    if world.database.is_sqlite:  # has one writer at a time: nothing comes in between
+    if world.database.is_sqlite:  # has one writer at a time, so nothing comes in between
         claim(world)
         return
     refused(Code.CAPACITY_NONE, lambda: claim(world))
@@ -361,12 +361,12 @@ def test_a_claim_whose_host_was_drained_meanwhile_goes_elsewhere(
 
 
 def test_who_advances_all_that_is_due_comes_to_an_end(world: World, clock: Clock) -> None:
-    """However many there are: what was looked at first is due again before the last has been."""
+    """This holds for any number: the first operation is due again before the last one was looked at."""
     world.tenant("acme")
     world.profile(name="small", share=100)
     for name in ("one", "two", "three"):
         world.host(name)
-        claim(world)  # on the only host that is ready
+        claim(world)  # on the only host in state ready
         drained(world, name)
     clock.advance(operating.LOOK.total_seconds())
     due_by = world.database.run(now, read_only=True)

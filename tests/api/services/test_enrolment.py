@@ -57,11 +57,11 @@ def test_enrolling_anew_voids_the_old_credential_and_keeps_claims(world: World) 
 
 
 def test_a_new_host_takes_claims_once_it_has_said_what_it_has(world: World) -> None:
-    """It can have been here before its row was deleted, and may not get to see its devices at first."""
+    """The machine may have been a host before its row was deleted, and may not see its devices at first."""
     world.tenant("acme")
     profile = world.profile()
     agent = world.enrolled("one", world.run(hosts.create_host, HostCreate(name="one")).enroll_token)
-    assert agent.report()  # its helper is away
+    assert agent.report()  # the agent's helper is down
     with refused(Code.CAPACITY_NONE) as caught:
         world.claim("acme", profile)
     assert caught.reasons == {"gpu.unknown_slices": 1}
@@ -80,7 +80,7 @@ def test_enrolling_anew_a_host_takes_claims_once_it_has_said_what_it_has(world: 
     agent = world.enrolled("one", world.run(hosts.reenroll, "one").enroll_token)
     if restored:
         world.run(hosts.confirm_epoch, "one")
-    assert agent.report()  # its helper is away
+    assert agent.report()  # the agent's helper is down
     for _ in range(2):
         with refused(Code.CAPACITY_NONE) as caught:
             world.claim("acme", profile)
@@ -91,7 +91,7 @@ def test_enrolling_anew_a_host_takes_claims_once_it_has_said_what_it_has(world: 
 
 
 def test_a_host_that_enrolled_after_the_backup_waits_for_an_operators_word(world: World) -> None:
-    """The restored database has only announced it; what it claimed since is not in there."""
+    """The restored database has only announced the host and lacks its later claims."""
     world.run(hosts.create_host, HostCreate(name="one"))
     itself = world.run(hosts.get_host, "one").id
     world.run(installation.new_epoch)
@@ -102,7 +102,7 @@ def test_a_host_that_enrolled_after_the_backup_waits_for_an_operators_word(world
 
 
 def test_what_was_lost_is_unnamed_though_the_documents_number_is_the_same(world: World) -> None:
-    """Commits were lost and the credential with them: only another number makes the agent look at its document."""
+    """Commits and the credential were lost: only another number makes the agent read its document again."""
     agent = world.host("one")
     desired = agent.desired()
     lost = absent(uuid4(), startable=True)

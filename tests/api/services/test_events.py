@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events have an order that never changes and in which nothing is missed."""
+"""Events have an order that never changes and has no gaps for readers."""
 
 import ast
 import json
@@ -69,7 +69,7 @@ def test_a_watcher_goes_on_after_what_it_has_seen(world: World) -> None:
 
 
 def test_an_event_committed_late_comes_later_and_is_not_missed(world: World, engine_name: str) -> None:
-    """On PostgreSQL a transaction that began first may be committed last."""
+    """On PostgreSQL, the transaction that began first may commit last."""
     if engine_name == "sqlite":
         pytest.skip("SQLite has one writer at a time")
     begun, go_on = threading.Event(), threading.Event()
@@ -241,7 +241,7 @@ def test_who_began_before_a_restore_reads_nothing_of_after_it(world: World) -> N
 def told(
     world: World, actor: Actor, *, about: frozenset[str] = frozenset(), tenant: str | None = None
 ) -> list[tuple[str, str | None]]:
-    """By the list and by the watch, which say the same."""
+    """Returns what the list and the watch show, which must be equal."""
     by_list = world.events(actor=actor, about=about, tenant=tenant).items
     wanted = world.begin_watch(actor=actor, about=about, tenant=tenant).wanted
     read = world.database.run(lambda session: outbox.read(session, actor, wanted, 0, 1000), read_only=True)[0]
@@ -271,7 +271,7 @@ def test_a_watcher_is_told_what_is_its_own_and_what_it_asked_for(world: World) -
 
 
 def test_tenants_learn_not_which_operator_it_was(world: World) -> None:
-    """By the list, from the feed and when they catch up; what they did themselves has their names."""
+    """This holds for the list, the feed and the catch-up; a tenant's own events have its users' names."""
     world.tenant("acme")
     blue, viewer = world.tenant_actor("acme"), local_operator("viewer:all", TokenRole.VIEWER)
     admin = local_operator("admin:someone", TokenRole.ADMIN)
@@ -307,7 +307,7 @@ def test_who_lost_its_token_is_told_no_more(world: World) -> None:
 
 
 def test_pages_of_a_watcher_far_behind_fit_together(world: World) -> None:
-    """Also when most of the log is not for it."""
+    """The same holds if most events are not for this watcher."""
     world.tenant("acme")
     actor = world.tenant_actor("acme")
     for number in range(6):
@@ -326,7 +326,7 @@ def test_pages_of_a_watcher_far_behind_fit_together(world: World) -> None:
 
 
 def test_every_kind_that_is_recorded_is_about_something_to_ask_for() -> None:
-    """The words in the API's own text: `events.record(session, actor, "slice.claimed", ...)`."""
+    """The kinds are read from the API's source: `events.record(session, actor, "slice.claimed", ...)`."""
     kinds = {
         argument.value
         for path in Path(outbox.__file__).parents[1].rglob("*.py")
@@ -357,7 +357,7 @@ def test_one_look_numbers_what_is_new_and_says_whose_credentials_are_there(world
 
 
 def test_a_log_that_nobody_reads_is_numbered_to_its_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However fast it grows between two turns of the job."""
+    """This holds however fast the log grows between two turns of the job."""
     monkeypatch.setattr(outbox, "NUMBERED_AT_ONCE", 2)
     for _ in range(3):
         world.tenant()
@@ -366,7 +366,7 @@ def test_a_log_that_nobody_reads_is_numbered_to_its_end(world: World, monkeypatc
 
 
 def test_a_page_keeps_nobody_from_numbering(world: World) -> None:
-    """However long it looks for what is rare: it changes nothing, and lists what has been numbered before."""
+    """A long search for rare events changes nothing, and lists events that were numbered before."""
     world.tenant()
     seen = listed(world)[-1].seq
     world.tenant()
@@ -398,7 +398,7 @@ def test_a_page_that_is_short_of_what_nobody_has_read_says_that_there_is_more(
 def test_a_page_of_what_somebody_is_not_told_says_that_there_is_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though nothing is in it."""
+    """The page itself is empty."""
     actor = world.tenant_actor(world.tenant().name)
     seen = listed(world)[-1].seq
     monkeypatch.setattr(outbox, "NUMBERED_AT_ONCE", 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is explained of a claim that names a reservation is what comes of it."""
+"""The explanation of a claim on a reservation agrees with the result of the claim."""
 
 from typing import Any
 from uuid import uuid4
@@ -29,7 +29,7 @@ def profile(world: World) -> Profile:
 
 
 def explained(world: World, profile: Profile, **members: Any) -> Explanation:
-    """What is explained in a transaction that could write nothing; then the claim, whose answer is no other."""
+    """Explains a claim in a read-only transaction, then makes the claim, which must have the same result."""
     wanted = SliceCreate(tenant="acme", profile=profile.name, **members)
     actor = world.tenant_actor("acme")
     said: Explanation = world.database.run(
@@ -48,7 +48,7 @@ def explained(world: World, profile: Profile, **members: Any) -> Explanation:
 
 def test_places_fit_though_nothing_else_is_free(world: World, profile: Profile) -> None:
     held = world.reserve("acme", profile, places=3)
-    world.quota("acme", slices=3, share_permille=3000)  # all of it is held
+    world.quota("acme", slices=3, share_permille=3000)  # the reservation holds the whole quota
     for left in (3, 2, 1):
         assert explained(world, profile, reservation=held.id).fitting >= left
     said = explained(world, profile, reservation=held.id)
@@ -94,7 +94,7 @@ def test_a_place_that_would_be_given_up_keeps_nothing_away(world: World, level: 
 
 
 def test_a_place_that_is_kept_keeps_away_from_its_host(world: World) -> None:
-    """The first place is given up, whichever that is, and the other stays."""
+    """The first place is released, on whichever host it is, and the other place stays."""
     for name in ("one", "two"):
         world.host(name, inventory=[gpu(A), gpu(B)])
         for each in world.gpus():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other systems call tenants: given, found, changed and removed."""
+"""Names that other systems use for tenants: set, found, changed and removed."""
 
 from typing import Any
 
@@ -97,7 +97,7 @@ def test_an_external_id_is_changed_and_removed_by_who_saw_the_last_state(world: 
 def test_no_two_tenants_are_called_the_same(world: World) -> None:
     made(world, "acme", "acme_prod")
     made(world, "blue")
-    made(world, "green")  # any number may have none
+    made(world, "green")  # any number of tenants may have no external id
     calls = (lambda: made(world, "red", "acme_prod"), lambda: changed(world, "blue", "acme_prod"))
     for call in calls:
         with refused(Code.OBJECT_EXISTS) as caught:

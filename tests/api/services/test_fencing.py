@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host that died for good: its claims end without its word, and nothing of it is granted twice if it comes back."""
+"""A host that died for good: its claims end without its report, and nothing is granted twice if it comes back."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,26 +28,26 @@ from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import Host, HostCreate, HostFence, HostPatch, HostState, Profile, Slice, SliceState
 
 DEAD_S = 91
-"""How long a host must have been silent."""
+"""The time for which a host must have been silent."""
 
 
 @pytest.fixture
 def half(world: World) -> Profile:
-    """Of which two fill a GPU."""
+    """A profile of which two fill a GPU."""
     world.tenant("acme")
     world.tenant("web", account="acme", share_permille=1000)
     return world.profile(share=500)
 
 
 def fence(world: World, name: str, *, confirm: str | None = None, force: bool = False, **options: Any) -> Host:
-    """At the host's present generation unless another is given."""
+    """Fences the host at its present generation unless another is given."""
     options.setdefault("if_match", world.run(hosts.get_host, name).generation)
     fenced: Host = world.run(fencing.fence_host, name, HostFence(confirm=confirm or name, force=force), **options)
     return fenced
 
 
 def back(world: World, old: Agent) -> Agent:
-    """The same machine, enrolled anew."""
+    """Enrols the same machine again."""
     return world.enrolled(old.name, world.run(hosts.reenroll, old.name).enroll_token)
 
 
@@ -115,7 +115,7 @@ def test_nothing_of_a_fenced_host_is_heard(world: World, clock: Clock, half: Pro
             world.database.run(partial(authenticate, secret=told))
     with refused(Code.HOST_FENCED):
         world.enrolled("two", waiting)
-    # Who was let in a moment before the fence is turned away behind it.
+    # A request that was authenticated just before the fence is refused after it.
     with refused(Code.HOST_FENCED):
         world.run(agents.desired, "one", actor=actor)
     with refused(Code.HOST_FENCED):
@@ -291,7 +291,7 @@ def test_a_fenced_host_takes_no_claims(world: World, clock: Clock, half: Profile
         with refused(Code.CAPACITY_NONE) as caught:
             world.claim("web", half, host=host)
         assert caught.reasons == {"host.fenced": 1}
-    # Nor while a new token waits for it.
+    # The host takes no claims while a new token waits either.
     world.run(hosts.reenroll, "one")
     with refused(Code.CAPACITY_NONE) as caught:
         world.claim("web", half)
@@ -314,12 +314,12 @@ def test_a_host_that_comes_back_grants_lost_places_once_the_devices_are_gone(
     assert {one.id for one in desired.tombstones} == {one.id for one in lost}
     assert (desired.slices, desired.groups) == ([], [])
 
-    # It says what it found: both devices, as they were.
+    # It reports what it found: both devices, as they were.
     assert new.report(desired=desired, slices=[absent(one.id, present=True) for one in lost])
     with refused(Code.CAPACITY_NONE) as caught:
         world.claim("web", half)
     assert caught.reasons == {"share.full": 1}
-    # A document from before the fence is no order to remove.
+    # A document from before the fence does not order a removal.
     assert new.report(desired=stale, slices=[absent(lost[0].id)])
     assert world.slice(lost[0].id).state is SliceState.LOST
     assert new.report(desired=desired, slices=[absent(lost[0].id), absent(lost[1].id, present=True)])
@@ -362,7 +362,7 @@ def test_it_comes_back_as_cordoned_as_it_was(world: World, clock: Clock, half: P
 
 
 def test_lost_twice_and_confirmed_once(world: World, clock: Clock, half: Profile, url: str) -> None:
-    """It dies again before it has removed what it lost first."""
+    """The host dies again before it has removed the slice that it lost first."""
     old = world.host("one")
     first = world.claim("web", half)
     clock.advance(DEAD_S)
@@ -483,7 +483,7 @@ def test_a_fenced_hosts_gpus_are_not_there(world: World, clock: Clock) -> None:
 def test_what_a_fenced_host_should_not_have_another_fence_gives_up(
     world: World, clock: Clock, half: Profile, state: SliceState, url: str
 ) -> None:
-    """No way leads here; a database that an older release wrote may be there."""
+    """Our code cannot reach this state; a database from an older release may be in it."""
     world.host("one")
     left = world.claim("web", half)
     if state is SliceState.RELEASING:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is no longer kept of the ledger goes a little at a time: a fleet counts millions of rows a day."""
+"""Expired parts of the ledger are deleted in small batches, because a fleet counts millions of rows a day."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -25,7 +25,7 @@ def count(database: Database, table: Any) -> int:
 
 
 def entry(database: Database, days: int, number: int) -> ledger.LedgerEntry:
-    """So many days ago."""
+    """Returns an entry of this many days ago."""
     hour = books.hour_of(database.clock()) - timedelta(days=days)
     owner = {"tenant_id": uuid4(), "tenant": "acme", "account_id": uuid4(), "account": "acme"}
     sums = {"run_ns": number, "due_ns": 0, "assured_ns": 0, "throttled_ns": 0, "reserved_ns": 0}
@@ -51,7 +51,7 @@ def test_what_is_old_goes_in_steps_and_is_answered_no_more_from_the_first_on(
         left.append(count(database, ledger.LedgerEntry))
     steps = [before - after for before, after in pairwise(left)]
     assert left[-1] == new
-    # The first transaction says from when on and begins, so that it takes two.
+    # The first transaction also sets the new limit, so it may delete two batches.
     assert steps[0] <= 2 * AT_ONCE
     assert all(step <= AT_ONCE for step in steps[1:])
     said = database.run(lambda session: session.scalars(select(AuditEntry.action)).all())
@@ -59,7 +59,8 @@ def test_what_is_old_goes_in_steps_and_is_answered_no_more_from_the_first_on(
 
 
 def counted(database: Database, *, meters: int, hours: int) -> None:
-    """What meters have counted in hours until now, and each in one that is too old to be told again."""
+    """Makes counts of meters for the last hours, and for each meter one count in an hour that is too old to be reported
+    again."""
 
     def add(session: Any) -> None:
         present = int(database.clock().timestamp()) // 3600
@@ -92,7 +93,7 @@ def test_counts_that_no_host_sends_again_go_in_steps(database: Database, monkeyp
 
 
 def test_no_statement_reads_all_counts_to_find_the_old_ones(database: Database) -> None:
-    """Of 10,000 hosts there may be hundreds of millions, and each replica looks every five minutes."""
+    """10,000 hosts may have hundreds of millions of counts, and each replica looks every five minutes."""
     counted(database, meters=20, hours=200)
     asked: list[tuple[str, Any]] = []
 

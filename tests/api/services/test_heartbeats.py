@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host's sign of life: what it keeps up, and what it must not."""
+"""A host's heartbeat: what it keeps alive, and what it must not keep alive."""
 
 from dataclasses import replace
 from uuid import UUID, uuid4
@@ -82,7 +82,7 @@ def test_a_token_that_was_replaced_does_not_count_though_its_credential_is_there
 def test_a_report_that_is_under_way_is_not_waited_for(world: World, engine_name: str) -> None:
     agent = world.host("one")
     if engine_name == "sqlite":
-        return  # it has one writer at a time
+        return  # has one writer at a time
     with world.database.engine.begin() as holder:
         holder.exec_driver_sql("SELECT 1 FROM host_reports FOR UPDATE")
         assert sent(world, {source(agent): beat(agent)}) == {agent.host_id}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States of hosts: what operators make of them, what they are found to be, and what each lets happen."""
+"""Host states: those that operators set, those that the API finds, and what each state permits."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ def host_of(world: World, name: str = "one") -> Host:
 
 
 def act(world: World, service: Any, name: str = "one", **options: Any) -> Any:
-    """At the host's present generation unless another is given."""
+    """Acts at the host's present generation unless another is given."""
     options.setdefault("if_match", host_of(world, name).generation)
     return world.run(service, name, **options)
 
@@ -120,7 +120,7 @@ def test_silence_is_expected_of_a_host_in_maintenance_only(world: World, agent: 
     assert host_of(world).state is HostState.MAINTENANCE
     lost = host_of(world, "two")
     assert (lost.state, lost.operator_state, lost.lost_at) == (HostState.LOST, HostState.CORDONED, clock.now)
-    # What operators make of it meanwhile holds when it is back.
+    # An operator's change meanwhile takes effect when the host is back.
     assert act(world, cordoning.uncordon_host, "two").state is HostState.LOST
     listed = {one.name: one.state for one in world.run(hosts.list_hosts, PageRequest()).items}
     assert listed == {"one": HostState.MAINTENANCE, "two": HostState.LOST}
@@ -139,7 +139,7 @@ def test_a_host_that_reports_is_lost_no_longer(world: World, agent: Agent, clock
 
 
 def test_a_sign_of_life_that_is_no_report_is_noticed(world: World, agent: Agent, clock: Clock) -> None:
-    """Whatever sets `reported_at`."""
+    """This holds for every writer of `reported_at`."""
     from vgpumgr_api.db.observations import HostReport
 
     pass_time(world, clock, 300)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host that lies, or is broken, says of itself is no other host's trouble."""
+"""A lying or broken host does not affect other hosts."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -27,7 +27,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def swapped(agent: Agent, lot: int) -> bool:
-    """Reports four GPUs in the place of the four before."""
+    """Reports four GPUs instead of the four before."""
     agent.inventory = [gpu(f"{lot % 2 + 1:04x}:{number:02x}:00.0") for number in range(4)]
     return agent.report()
 
@@ -35,14 +35,14 @@ def swapped(agent: Agent, lot: int) -> bool:
 def test_a_host_that_makes_ever_more_happen_is_held_up(
     world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each event is kept for good. It has done nothing then, and others are not held up."""
+    """Every event is kept for ever, so the API refuses such a report without effect; other hosts are not limited."""
     monkeypatch.setattr(allowance, "EVENTS_AN_HOUR", 20)
     liar, other = world.host("liar", inventory=[]), world.host("other", inventory=[])
     lots = iter(range(100))
     with refused(Code.RATE_EXCEEDED) as caught:
         while True:
             swapped(liar, next(lots))
-    assert next(lots) == 5  # four and then eight each time, after which more than an hour's 20 are spent
+    assert next(lots) == 5  # four events, then eight each time; after that, the 20 of an hour are exceeded
     assert caught.refusal is not None
     assert caught.refusal.retry_after_s == 600
     assert swapped(other, 0)
@@ -95,7 +95,7 @@ def test_no_number_that_a_host_says_of_a_gpu_keeps_others_from_claiming(
 
 
 def test_no_count_of_nobodys_breaks_the_figures_of_the_fleet(database: Database) -> None:
-    """So many names as a host may say, each with the most that it may say."""
+    """As many names as a host may report, each with the largest count."""
     enough = range(COUNTER_MAX // COUNT_MAX_NS + 1)
     row = {"hour": NOW, "host": "liar", "gpu": ADDRESS, "reason": UNATTRIBUTED, "run_ns": COUNT_MAX_NS}
     row |= dict.fromkeys(("due_ns", "assured_ns", "throttled_ns", "reserved_ns"), 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request sent twice is carried out once."""
+"""A request that is sent twice is carried out once."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

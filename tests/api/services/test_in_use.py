@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others depend on is left as it is, and the refusal names those, slices with their VMs."""
+"""An object that others depend on stays, and the refusal names those others; slices with their VMs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +31,7 @@ def named(act: tuple[Act, str]) -> str:
 
 @pytest.fixture
 def fleet(world: World) -> World:
-    """Hosts with room, and a slice that has nothing to do with any of `ACTS`."""
+    """Hosts with room, and a slice that is unrelated to all of `ACTS`."""
     world.tenant("acme")
     world.tenant("blue")
     world.profile(share=10, name="small")
@@ -92,7 +92,7 @@ def test_projects_of_an_account_are_named(world: World) -> None:
 
 @pytest.mark.parametrize("act", ACTS[1:], ids=named)
 def test_reservations_are_named(fleet: World, act: tuple[Act, str]) -> None:
-    """Each once, however many places it holds."""
+    """Each reservation is named once, however many places it holds."""
     fleet.host("one")
     fleet.run(cordoning.cordon_host, "two", if_match=fleet.run(hosts.get_host, "two").generation)
     wanted = ReservationCreate(tenant="acme", profile="small", places=3, expires_in_s=600)

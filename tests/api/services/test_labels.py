@@ -26,7 +26,7 @@ def test_a_claim_goes_only_where_all_labels_are(world: World) -> None:
     assert world.claim("acme", profile, selector={"zone": "b"}).host == "two"
     for _ in range(2):
         assert world.claim("acme", profile, selector={"zone": "a", "model": "x2"}).gpu == B
-        assert world.claim("acme", profile, selector={"model": "x1"}).gpu == A  # the GPU's own label counts before
+        assert world.claim("acme", profile, selector={"model": "x1"}).gpu == A  # the GPU's own label takes precedence
     for selector in ({"zone": "c"}, {"rack": "1"}, {"zone": "b", "model": "x1"}):
         with refused(Code.CAPACITY_NONE) as caught:
             world.claim("acme", profile, selector=selector)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be read of the ledger: lives of claims and counts, by time and party, to those whose they are."""
+"""What may be read of the ledger: grants and counts, by time and party, each by its owner."""
 
 import random
 from datetime import datetime, timedelta
@@ -31,7 +31,7 @@ OTHER = "0000:00:20.0"
 
 
 class Reader:
-    """Asks for the 48 hours from noon unless it says otherwise."""
+    """Reads the 48 hours from noon unless the call gives others."""
 
     def __init__(self, world: World, clock: Clock) -> None:
         self.world = world
@@ -162,7 +162,7 @@ def test_what_is_tried_only_is_never_granted(world: World, clock: Clock, reader:
 
 
 def fleet(world: World, clock: Clock) -> None:
-    """Two accounts, one with a project, on two hosts; counts of three hours, a correction of the first."""
+    """Two accounts, one with a project, on two hosts; counts of three hours, and a correction of the first hour."""
     profile = world.profile(share=100)
     world.tenant("acme")
     world.tenant("web", account="acme")
@@ -238,7 +238,7 @@ def test_closed_hours_never_change_and_an_old_bill_can_be_made_again(
 def test_what_became_known_in_the_hour_of_an_old_bill_is_not_in_it(world: World, clock: Clock, reader: Reader) -> None:
     fleet(world, clock)
     rows = reader.rows(hours=3, as_of=reader.noon + H)
-    assert sum(row.run_ns for row in rows) == 2 * 3000 + 3 * 100 + 6 * 1  # of the first hour
+    assert sum(row.run_ns for row in rows) == 2 * 3000 + 3 * 100 + 6 * 1  # counts of the first hour
     assert sum(row.slice_us for row in rows) == 6 * 3600 * S
 
 
@@ -397,7 +397,7 @@ def test_a_page_takes_few_statements_however_many_hours_it_is_about(
 
 
 def lives(world: World, clock: Clock, number: int) -> None:
-    """So many claims that go on, and half as many more whose hosts confirm no deletion."""
+    """Makes this many claims that stay, and half as many that are deleted without their hosts' confirmation."""
     profile = world.profile(share=1)
     claimed = [world.claim("acme", profile) for _ in range(number + number // 2)]
     for each in claimed[number:]:
@@ -405,7 +405,7 @@ def lives(world: World, clock: Clock, number: int) -> None:
 
 
 def rows_read(reader: Reader, since: datetime, granularity: Granularity) -> int:
-    """From the database, for 300 hours."""
+    """Returns how many rows are read from the database for 300 hours."""
     read: list[int] = []
 
     def count(executed: ORMExecuteState) -> Any:
@@ -483,5 +483,5 @@ def test_a_page_ends_early_where_it_is_made_of_much(
     rows = reader.rows(**asked)
     monkeypatch.setattr(ledger_list, "READ_AT_ONCE", 4)
     page = world.run(ledger_list.list_ledger, PageRequest(size=1000), reader.wanted(**asked))
-    assert page.items == rows[:2]  # each of a life and of a count
+    assert page.items == rows[:2]  # each is made of one grant and one count
     assert reader.rows(**asked) == rows

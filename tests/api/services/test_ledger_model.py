@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever happens to agents, hosts, clocks, messages and hours, the ledger holds what was charged, to the nanosecond.
 
-The agent's own meter looks at a played kernel and tells the real service; messages are lost, come twice, late or in
-another order. The oracle is the played kernel: what it had charged each tenant when it was last looked at, spread
-over hours by the rule of docs/usage.md, which is written here a second time.
+The agent's real meter looks at a played kernel and reports to the real service. Messages are lost, repeated, late or
+reordered. The oracle is the played kernel: what it had charged each tenant at the last look, spread over hours by the
+rule of docs/usage.md, which this test implements a second time.
 """
 
 import shutil
@@ -55,7 +55,7 @@ STEPS = st.lists(
 
 @dataclass
 class Kernel:
-    """Charges groups. `seen`: what each was charged up to the last look, by hour; what is not seen may be lost."""
+    """Charges groups. `seen`: each tenant's charge up to the last look, by hour; later charges may be lost."""
 
     now_s: int = 10**6
     born_s: int = 10**6 - 5000
@@ -66,7 +66,7 @@ class Kernel:
     looked_s: int | None = None
 
     def charge(self, tenant: str, run_ns: int) -> None:
-        """No engine runs for longer than there was time."""
+        """An engine never runs for longer than the time that passed."""
         free_ns = (self.now_s - max(self.born_s, self.looked_s or 0)) * S - sum(self.unseen.values())
         run_ns = min(run_ns, free_ns)
         if run_ns > 0:
@@ -87,7 +87,7 @@ class Kernel:
             )  # fmt: skip
 
     def restart(self) -> None:
-        """Counters end; what was not looked at is lost."""
+        """Counters are reset; what no look has seen is lost."""
         self.groups.clear()
         self.unseen.clear()
         self.now_s += 1
@@ -170,14 +170,14 @@ class Play:
         self.meter.acknowledged(readings, self.say(readings))
 
     def lose(self) -> None:
-        """The API heard it, and its answer was lost."""
+        """The API receives the message, but its answer is lost."""
         self.say(self.meter.pending())
 
     def late(self) -> None:
         self.on_their_way.append(self.meter.pending())
 
     def deliver(self) -> None:
-        """The youngest first, and each twice; nobody waits for the answers."""
+        """Delivers the youngest message first, and each twice; no one waits for the answers."""
         while self.on_their_way:
             readings = self.on_their_way.pop()
             for _ in range(2):
@@ -200,14 +200,14 @@ class Play:
         self.kernel.configure()
 
     def forget(self) -> None:
-        """As the agent does: looked at, gone, seen to be gone, made again."""
+        """Like the agent: the group is looked at, removed, seen to be gone, and made again."""
         self.look()
         del self.kernel.groups["acme"]
         self.look()
         self.kernel.configure()
 
     def restore(self) -> None:
-        """Back to the beginning; a database of a server is restored by hand, in operations' tests."""
+        """Restores the first state. A server's database is restored by hand, in the tests of operations."""
         if self.database.is_sqlite:
             self.database.close()
             shutil.copyfile(self.directory / "backup.db", self.directory / "vgpumgr.db")
@@ -252,7 +252,7 @@ class Play:
 
 @pytest.fixture
 def begin(request: pytest.FixtureRequest, engine_name: str) -> Iterator[Any]:
-    """Makes a play: of its own file, or in the test's database, where it has names of its own."""
+    """Makes a play: with its own file, or in the test's database under its own names."""
     clock = Clock()
     if engine_name == "postgresql":
         url = request.getfixturevalue("database_url")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What meters count is booked once, in the hour it belongs to, and a closed hour gets corrections only."""
+"""Meters' counts are booked once, in their hour; a closed hour gets only corrections."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,7 +28,7 @@ HOUR = timedelta(hours=1)
 
 
 class Told:
-    """A meter as its host's agent tells of it; every change has the next revision."""
+    """A meter in its host's messages; every change has the next revision."""
 
     def __init__(self, agent: Agent, meter_id: UUID | None = None) -> None:
         self.agent = agent
@@ -56,7 +56,7 @@ class Told:
 
 
 def entries(database: Database) -> list[tuple[int, int, str, int, int]]:
-    """Hour, how many hours later it was booked, tenant, run_ns, due_ns."""
+    """Returns the hour, the delay in hours until it was booked, tenant, run_ns and due_ns."""
 
     def read(session: Any) -> list[tuple[int, int, str, int, int]]:
         rows = session.scalars(select(ledger.LedgerEntry).order_by("hour", "tenant", "booked"))
@@ -132,7 +132,7 @@ def test_a_part_is_booked_up_to_its_end(database: Database, told: Told) -> None:
     assert entries(database) == [(0, 0, "acme", 100, 100)]
     assert told.tell(second, after=1).revision == 2
     assert told.tell(first, through=1).revision == 2
-    assert entries(database) == [(0, 0, "acme", 110, 110)]  # before the first claim nobody used anything
+    assert entries(database) == [(0, 0, "acme", 110, 110)]  # use before the first claim is not possible
 
 
 def test_an_hour_is_closed_a_while_after_its_end_and_then_gets_corrections(
@@ -200,7 +200,7 @@ def test_nothing_is_booked_after_the_present_hour_also_if_the_claim_was(
 
 
 def test_a_restored_ledger_gets_again_what_it_lacks(database: Database, told: Told) -> None:
-    """Its revision is behind; the meter then tells all from there on."""
+    """The ledger's revision is behind, so the meter reports everything from there on."""
     told.tell(told.reading(100))
     old = told.newest
     newest = told.reading(300)
@@ -291,7 +291,7 @@ def test_what_is_older_than_is_kept_goes_and_stays_away(
     told.tell(told.reading(105))
     assert entries(database) == [(960, 0, "acme", 3, 3)]
     told.tell(told.reading(1, hour=NOON + 227), told.reading(2, hour=NOON + 228))
-    assert entries(database) == [(228, 732, "acme", 2, 2), (960, 0, "acme", 3, 3)]  # it is kept from that midnight on
+    assert entries(database) == [(228, 732, "acme", 2, 2), (960, 0, "acme", 3, 3)]  # kept from that midnight on
     world.run(books.forget_before, 300, actor=system)
     assert database.run(books.state).kept_from == datetime(2026, 12, 1, tzinfo=UTC)
     database.run(books.forget_counts)
@@ -313,7 +313,7 @@ def test_a_dead_clock_of_a_host_loses_nothing_once_the_first_claim_is_forgotten(
 def test_a_clock_that_stays_wrong_has_nothing_booked_twice(
     database: Database, told: Told, clock: Clock, hour: int
 ) -> None:
-    """What the meter counts in such an hour goes on, however old that is for the API."""
+    """The meter keeps counting in such an hour, however old the hour is for the API."""
     clock.advance(50 * 86400)
     for number in range(1, 6):
         clock.advance(60)
@@ -358,7 +358,7 @@ def test_what_is_told_too_late_to_be_booked_is_put_aside(
 def test_what_was_counted_is_known_while_a_host_may_tell_of_it_again(
     database: Database, told: Told, clock: Clock, days: int, whole: bool
 ) -> None:
-    """It does for ten days after it told all that it had, and for longer until it has."""
+    """The API keeps counts for ten days after a complete report, and longer until there is one."""
     told.tell(told.reading(100))
     clock.advance(days * 86400)
     told.tell(told.reading(1, hour=NOON + 24 * days), newest=told.newest + (0 if whole else 1))
@@ -374,10 +374,10 @@ def test_a_host_that_was_made_anew_counts_on(world: World, database: Database, t
     assert entries(database) == [(0, 0, "acme", 9, 9)]
 
 
-@pytest.mark.usefixtures("database_url")  # new pages: they are counted
+@pytest.mark.usefixtures("database_url")  # new pages, because the test counts pages
 def test_booking_looks_at_the_first_claim_of_each_tenant_and_at_no_other(agent: Agent) -> None:
-    """A host has ever more claims that were: each message read them all."""
-    if agent.database.is_sqlite:  # has the same index
+    """A host accumulates old claims, and each message read all of them."""
+    if agent.database.is_sqlite:  # uses the same index
         return
     told, claims = Told(agent), 30_000
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several ``vgpumgr-api migrate`` at once: one migrates, and the others wait for it, for as long as it takes."""
+"""Several ``vgpumgr-api migrate`` at the same time: one migrates, and the others wait for as long as it takes."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ from tests.api.services.tables import FIRST
 
 AT_ONCE = 5
 WAIT_S = 0.3
-"""Of one statement for a lock; the one that migrates takes several times as long."""
+"""The limit of one statement for a lock; the migration takes several times as long."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def own(old_url: str) -> Iterator[Database]:
 
 
 def migrations(database: Database) -> list[tuple[str, str]]:
-    """From which step to which, as the audit has it."""
+    """Returns the migrations from the audit, as pairs of steps."""
     found = select(AuditEntry).where(AuditEntry.action == "database.migrated").order_by(AuditEntry.id)
     return database.run(
         lambda session: [(each.detail["before"], each.object) for each in session.scalars(found)], read_only=True
@@ -50,7 +50,7 @@ def migrations(database: Database) -> list[tuple[str, str]]:
 
 @contextmanager
 def slow(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Iterator[list[str]]:
-    """Has whoever migrates take its time, and only those who wait for it held to `WAIT_S`; yields who did."""
+    """Makes the migration slow, and applies `WAIT_S` only to those that wait for it; yields who migrated."""
     who, run = [], schema.upgrade_to
 
     def upgrade_to(connection: Connection, revision: str) -> None:
@@ -87,8 +87,8 @@ def test_one_migrates_and_the_others_wait_however_long_it_takes(
 def test_who_is_thrown_out_by_the_first_comes_again(
     settings: Path, own: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is connected and not yet in the queue looks to the first like any other process of before."""
-    if own.is_sqlite:  # nobody is thrown out there
+    """To the first process, one that is connected but not yet in the queue looks like a process of the old release."""
+    if own.is_sqlite:  # SQLite terminates no connections
         return
     reached, done, lock = threading.Event(), threading.Event(), schema.lock
 
@@ -139,7 +139,7 @@ def test_who_leaves_by_itself_is_not_in_the_way(settings: Path, own: Database, m
     if own.is_sqlite:
         return
     twice = served.END_OTHERS.replace("pg_stat_activity a", "pg_stat_activity a CROSS JOIN generate_series(1, 2)")
-    monkeypatch.setattr(served, "END_OTHERS", twice)  # the second time it is not there any more
+    monkeypatch.setattr(served, "END_OTHERS", twice)  # the second time the process is gone
     with own.engine.connect() as other:
         other.execute(text("SELECT 1"))
         assert main(["migrate", "--config", str(settings)]) == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each step up and down with what a release in use has in its tables: nothing of it is lost or changed."""
+"""Each migration up and down on the typical content of a release: no content is lost or changed."""
 
 import pytest
 from sqlalchemy import text
@@ -40,7 +40,7 @@ def test_a_step_that_fails_leaves_the_one_before(used: Database, monkeypatch: py
 
 @pytest.mark.parametrize(("state", "timed"), [("claimed", False), ("releasing", True), ("lost", False)])
 def test_slices_of_before_are_watched_from_where_they_were(used: Database, state: str, timed: bool) -> None:
-    """What stopped before the upgrade is not taken for what has never started; what was deleted is still waited for."""
+    """A slice that stopped before the upgrade does not count as never started; a deleted slice is still waited for."""
     if state != "claimed":
         with used.engine.begin() as connection:
             connection.execute(text(f"UPDATE slices SET state = '{state}', tombstone_generation = 1"))

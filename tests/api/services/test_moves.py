@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moving a slice of a VM that does not run: one charge, and never two hosts that may start the VM."""
+"""Moving a slice of a stopped VM: one charge, and never two hosts that may start the VM."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -22,7 +22,7 @@ VM = uuid4()
 
 @pytest.fixture
 def half(world: World) -> Profile:
-    """A tenant may have one of these and no more."""
+    """A profile of which the tenant may have only one slice."""
     world.tenant("acme")
     world.tenant("web", account="acme", share_permille=500, slices=1)
     return world.profile(share=500)
@@ -56,7 +56,7 @@ def abort(world: World, slice_id: UUID, **options: Any) -> Slice:
 
 
 def named(agent: Agent) -> set[UUID]:
-    """What VMs may start with."""
+    """Returns the slices with which VMs may start."""
     return {each.id for each in agent.desired().slices}
 
 
@@ -158,7 +158,7 @@ def test_an_operator_says_that_a_dead_host_is_off(
     assert named(two) == {new.id}
     assert new.state_reason == ""
     assert whole(url)
-    # It comes back: it is told that the copy it has is over, and confirms.
+    # The host comes back: it learns that its copy of the claim is over, and confirms.
     assert (named(one), dead(one)) == (set(), {claimed.id})
     assert [each.slice_id for each in one.desired().moved] == [new.id]
     assert one.confirm_gone(claimed.id)
@@ -206,7 +206,7 @@ def test_a_move_is_aborted(world: World, one: Agent, two: Agent, claimed: Slice,
     assert (named(two), dead(two), two.desired().arriving) == (set(), {new.id}, [])
     assert used(world) == (500, 1)
     assert whole(url)
-    # What the host says of the document of before ends nothing.
+    # A report about the document before ends nothing.
     one.report(desired=document, slices=[absent(claimed.id)])
     assert world.slice(claimed.id).state is SliceState.CLAIMED
     with refused(Code.SLICE_MOVED):

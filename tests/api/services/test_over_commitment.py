@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GPU whose time is promised to fair slices more than once, by a ratio that is told; never to strict ones."""
+"""A GPU whose time is promised to fair slices more than once, by a published ratio; strict slices are never
+over-committed."""
 
 import pytest
 from sqlalchemy import text
@@ -30,7 +31,7 @@ def test_fair_slices_share_what_the_ratio_says_and_strict_ones_are_sure_of_their
     assert (world.slice(sure.id).share_permille, world.slice(sure.id).enforcement.requested_permille) == (250, 250)
     assert (claims[0].share_permille, claims[0].enforcement.requested_permille) == (500, 250)
     assert world.quota("acme").used_share_permille == 1500
-    # The weights that the host enforces add up to the GPU: nobody's promise is scaled by somebody else's.
+    # The weights on the host add up to the GPU, so no slice is scaled because of another tenant's.
     weights = {group.tenant: group.weight for group in agent.desired().groups}
     assert weights == {"acme": 750, "blue": 250}
 
@@ -58,7 +59,7 @@ def test_a_share_that_the_ratio_does_not_divide_counts_rounded_up(world: World) 
 
 
 def test_an_over_committed_gpu_that_is_nearly_full_is_found_among_others(world: World) -> None:
-    """The walk begins where a slice could still count, which one GPU's ratio decides for all."""
+    """The walk starts at the most used share that could still fit; one GPU's ratio decides this for all."""
     world.host("one", inventory=[gpu(A), gpu(B)])
     world.tenant("acme")
     over = next(each.id for each in world.gpus() if each.address == A)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists come in pieces that fit together."""
+"""The pages of a list fit together."""
 
 import base64
 import json
@@ -37,7 +37,7 @@ LISTS = [
 
 @pytest.fixture
 def fives(world: World) -> World:
-    """Five of everything."""
+    """Makes five objects of each kind."""
     inventory = [gpu(f"0000:00:1{number}.0") for number in range(5)]
     agent = world.host("one", inventory=inventory)
     for number in range(4):

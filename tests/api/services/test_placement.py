@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPU takes a claim, and what is said when none does."""
+"""Which GPU takes a claim, and the reasons if none does."""
 
 from typing import Any
 from uuid import uuid4
@@ -43,7 +43,7 @@ def test_the_smallest_type_with_enough_memory_is_taken(world: World) -> None:
     assert world.claim("acme", world.profile(share=1, gib=4)).mdev_type == "vgpumgr-4g"
     assert world.gpus()[0].used_mem_bytes == 9 * GIB
     with refused(Code.CAPACITY_NONE) as caught:
-        world.claim("acme", world.profile(share=1, gib=5))  # fits a type of 16 GiB, of which 7 are free
+        world.claim("acme", world.profile(share=1, gib=5))  # a type of 16 GiB would fit, but only 7 GiB are free
     assert caught.reasons == {"memory.full": 1}
     with refused(Code.CAPACITY_NONE) as caught:
         world.claim("acme", world.profile(share=1, gib=17))
@@ -153,7 +153,8 @@ def test_a_memory_class_is_too_small_only_where_nothing_else_is_wrong(world: Wor
 def test_what_is_short_is_said_of_the_gpus_that_are_asked_for(
     world: World, members: dict[str, Any], kind: dict[str, int]
 ) -> None:
-    """Operators are told of those, tenants that others would do, and both of all if that is true of all."""
+    """Operators get the details for the requested GPUs; tenants are told only that others would fit. If no GPU fits at
+    all, both get the details."""
     world.tenant("acme")
     world.host("one", inventory=[gpu(A, types=(1, 4))])
     world.set_host("one", labels={"zone": "a"})
@@ -223,7 +224,7 @@ def test_after_a_restore_a_host_takes_no_claims_until_it_is_confirmed(world: Wor
 
 
 def test_a_host_with_slices_that_the_database_does_not_know_takes_no_claims(world: World) -> None:
-    """Their share and memory are taken, and nobody has counted them."""
+    """These slices use share and memory that nobody has counted."""
     world.tenant("acme")
     profile = world.profile(share=10)
     agent = world.host("one", inventory=[gpu(A), gpu(B)])
@@ -238,7 +239,7 @@ def test_a_host_with_slices_that_the_database_does_not_know_takes_no_claims(worl
         with refused(Code.CAPACITY_NONE) as caught:
             world.claim("acme", profile)
         assert caught.reasons == {"gpu.unknown_slices": 2}
-        agent.report()  # of a host that cannot be looked at
+        agent.report()  # the agent cannot look at its devices
     agent.report(desired=agent.desired(), slices=own)
     world.claim("acme", profile)
 
@@ -253,13 +254,14 @@ def test_what_a_host_may_start_a_vm_with_holds_its_place_though_there_is_no_devi
         with refused(Code.CAPACITY_NONE) as caught:
             world.claim("acme", profile)
         assert caught.reasons == {"gpu.unknown_slices": 1}
-        assert agent.desired().generation == generation + 1  # once, so that it has heard all there is
+        assert agent.desired().generation == generation + 1  # once only, so the host has received everything
     agent.report(desired=agent.desired(), slices=[absent(lost)])
     world.claim("acme", profile)
 
 
 def test_a_host_that_knows_more_than_the_database_takes_no_claims_before_a_new_epoch(world: World) -> None:
-    """Commits were lost, perhaps also those of slices that it has not made yet; it goes back to no earlier document."""
+    """Commits were lost, perhaps those of slices that the host has not made yet. The host does not go back to an older
+    document."""
     world.tenant("acme")
     profile = world.profile(share=10)
     agent = world.host("one")

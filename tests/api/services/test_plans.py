@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How PostgreSQL finds the rows of what is asked all the time, or in a hurry: by an index, however many there are."""
+"""PostgreSQL finds the rows of frequent or urgent queries by an index, however many rows there are."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ OF_ONE_ROW = {"installation", "usage_books"}
 
 @contextmanager
 def read_whole(world: World) -> Iterator[set[str]]:
-    """Statements of the body that read a table from end to end, for want of an index."""
+    """Collects the statements of the block that read a whole table because an index is missing."""
     found: set[str] = set()
 
     def explain(connection: Any, _cursor: Any, statement: str, asked: Any, _context: Any, many: bool) -> None:
@@ -42,7 +42,7 @@ def read_whole(world: World) -> Iterator[set[str]]:
 
 
 def test_from_claim_to_release_nothing_reads_a_table_from_end_to_end(world: World) -> None:
-    """Deletions read the lives of all claims there ever were, and took ten times as long as claims."""
+    """Deletions read the grants of all claims that ever existed, and took ten times as long as claims."""
     if world.database.is_sqlite:  # has the same indexes
         return
     tenant = world.tenant("blue")
@@ -65,7 +65,7 @@ OF_OTHERS = (
 )
 
 
-@pytest.mark.usefixtures("database_url")  # new pages: they are counted
+@pytest.mark.usefixtures("database_url")  # new pages, because the test counts pages
 def test_what_a_host_counts_is_booked_without_a_look_at_what_others_counted(world: World) -> None:
     if world.database.is_sqlite:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PgBouncer in front of PostgreSQL: of use by the session, refused at the start by the transaction or statement."""
+"""PgBouncer before PostgreSQL: session pooling works, transaction and statement pooling are refused at the start."""
 
 import contextlib
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_a_pooler_that_lends_processes_is_refused_with_a_reason(
 def test_the_same_is_noticed_while_others_use_the_pooler(
     postgresql: Cluster, postgresql_template: str, tmp_path: Path
 ) -> None:
-    """Which have more processes to spare, so that two connections seldom meet."""
+    """The other clients leave spare server processes, so two of our connections rarely share one."""
     postgresql.create("crowded", template=postgresql_template)
     with (
         bouncing(postgresql, tmp_path, pool_mode="transaction", ignored=USUAL) as url,

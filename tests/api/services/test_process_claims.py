@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A claim may be for processes of a host instead of a VM, with the same quotas, on GPUs set aside for those."""
+"""A claim may be for processes on a host instead of a VM, with the same quotas, on GPUs that are set aside for them."""
 
 from typing import Any
 from uuid import uuid4
@@ -27,14 +27,14 @@ OTHER = "0000:00:11.0"
 
 
 def for_processes(address: str = ADDRESS, *, mem_bytes: int = 16 * GIB) -> ReportedGpu:
-    """A GPU as an agent reports one that its settings set aside."""
+    """A GPU that the agent's settings set aside, as the agent reports it."""
     said = {"backend": "broker", "engine": "native", "types": [], "timeslice_min_us": 2000, "pci_ids": "10de:2330"}
     return gpu(address, mem_bytes=mem_bytes).model_copy(update=said)
 
 
 @pytest.fixture
 def agent(world: World) -> Agent:
-    """The agent of a host with one GPU for processes; there is a tenant `acme`."""
+    """The agent of a host with one GPU for processes; there is also a tenant `acme`."""
     world.tenant("acme")
     return world.host("h1", inventory=[for_processes()])
 
@@ -233,7 +233,7 @@ def test_the_database_takes_no_third_workload(world: World, agent: Agent) -> Non
 
 
 def test_it_is_not_moved_to_another_host(world: World, agent: Agent) -> None:
-    """What moves a slice makes one for a VM of it."""
+    """A move makes a slice for a VM, so it does not apply."""
     claimed = world.claim("acme", world.profile(), workload=PROCESS)
     world.host("h2")
     with refused(Code.SLICE_BOUND):

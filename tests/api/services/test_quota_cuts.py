@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A quota cut below its use refuses new claims and scales what there is; no slice goes."""
+"""A quota that is cut below its use refuses new claims and scales existing slices; no slice is removed."""
 
 from vgpumgr_api.tenancy import quotas, scaling
 
@@ -11,7 +11,7 @@ from vgpumgr.wire.resources import QuotaPatch
 
 
 def followed(world: World) -> int:
-    """Lets shares follow; returns of how many tenants they had to."""
+    """Applies the new shares; returns for how many tenants that was necessary."""
     times = 0
     while world.database.run(scaling.follow):
         times += 1
@@ -79,7 +79,7 @@ def test_a_released_slice_gives_the_others_back_what_the_cut_took(world: World) 
     world.delete(gone.id)
     assert [one.weight for one in there.desired().slices] == [200]
     here.confirm_gone(gone.id)
-    assert there.desired() == before  # hosts are told from time to time, and then it changes
+    assert there.desired() == before  # hosts are told periodically; only then the document changes
     assert followed(world) == 1
 
     after = there.desired()
@@ -100,11 +100,11 @@ def test_whoever_gives_up_much_wakes_its_hosts_now_and_then_and_not_with_each_sl
     before = [agent.desired().generation for agent in agents]
     for agent, one in zip(agents[1:], claimed[1:], strict=True):
         agent.confirm_gone(one.id)
-    # Each has given up its own, and heard of no other's.
+    # Each host's document changed for its own release only.
     assert [agent.desired().generation for agent in agents] == [before[0], *(each + 1 for each in before[1:])]
     assert [one.weight for one in agents[0].desired().slices] == [66]
     assert world.slice(claimed[0].id).enforcement.requested_permille == 66
-    assert followed(world) == 2  # the project and its account
+    assert followed(world) == 2  # for the project and its account
     assert [one.weight for one in agents[0].desired().slices] == [400]
     assert agents[0].desired().generation == before[0] + 2
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a quota lets be claimed at all, of account and project, and which timeslices may be set in it."""
+"""What the quotas of account and project permit to be claimed, and which timeslices may be set."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ def test_what_a_quota_names_is_told_and_goes_with_the_profile_and_no_further(wor
     assert caught.refusal.reasons[0].field == "$.profiles[1]"
     world.profile(name="other")
     allow(world, "acme", profiles=["other"])
-    assert world.slice(kept.id).share_permille == 100  # what is there stays
+    assert world.slice(kept.id).share_permille == 100  # existing slices stay
     world.run(profiles.delete_profile, "other", if_match=1)
     assert world.quota("acme").profiles == []
     with refused(Code.QUOTA_FORBIDDEN):
@@ -120,7 +120,7 @@ def test_a_quota_that_comes_to_name_a_profile_as_that_goes_is_changed_too(
 def test_a_quota_that_comes_to_name_a_profile_in_the_place_of_another_is_changed_too(
     world: World, database: Database, url: str
 ) -> None:
-    """As many quotas name it as when its end began, but not the same."""
+    """The number of quotas that name the profile is the same as at the start of its deletion, but not the quotas."""
     if database.is_sqlite:  # has one writer at a time
         return
     world.tenant("acme")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims of a GPU that is gone go to another GPU of its host: all of them, or none."""
+"""Claims of a removed GPU move to another GPU of their host: all of them or none."""
 
 from typing import Any
 from uuid import uuid4
@@ -35,7 +35,7 @@ def agent(world: World) -> Agent:
 
 @pytest.fixture
 def claimed(world: World, agent: Agent) -> Slice:
-    """A claim on the first card, which is taken out."""
+    """A claim on the first card, which is then taken out."""
     world.tenant("acme")
     labelled(world, of(world, "GPU-a"), only="a")
     made = world.claim("acme", world.profile(share=300, gib=4, name="part"), selector={"only": "a"})
@@ -128,7 +128,7 @@ def test_a_tombstone_stays_and_is_fulfilled_on_the_gpu_that_is_gone(world: World
 
 
 def test_a_claim_keeps_what_it_was_sold(world: World, agent: Agent) -> None:
-    """The ratio by which it counts, and the time that it has reserved, as the new GPU counts that."""
+    """It keeps its over-commitment ratio, and its reserved time in the new GPU's units."""
     world.tenant("acme")
     first = of(world, "GPU-a")
     world.set_gpu(first.id, fair_ratio_permille=2000, labels={"only": "a"})
@@ -266,7 +266,7 @@ def test_all_claims_fit_or_none_moves(world: World, agent: Agent) -> None:
 
 
 def test_a_gpu_without_the_labels_takes_none(world: World, claimed: Slice) -> None:
-    """Nobody remembers which of them a claim had selected."""
+    """It is no longer known which of the labels a claim had selected."""
     labelled(world, of(world, "GPU-a"), rack="7")
     with refused(Code.CAPACITY_NONE) as caught:
         rehomed(world)
@@ -320,7 +320,7 @@ def test_not_while_the_host_is_drained(world: World, claimed: Slice) -> None:
 
 @pytest.mark.parametrize("state", [HostState.CORDONED, HostState.MAINTENANCE])
 def test_while_the_host_takes_no_claims(world: World, claimed: Slice, state: HostState) -> None:
-    """A card is replaced while nobody is to come."""
+    """An operator replaces a card while the host is closed to claims."""
 
     def enter(session: Session, actor: Actor) -> None:
         host_states.enter(session, actor, host_named(session, "one", lock=True), state)

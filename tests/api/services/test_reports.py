@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host reports is kept in order, and decides nothing about claims."""
+"""Hosts' reports are kept in order and decide nothing about claims."""
 
 from uuid import uuid4
 
@@ -38,7 +38,7 @@ def group(tenant: str, address: str = ADDRESS, run_ns: int = 1) -> ReportedGroup
 
 
 def claimed_by(world: World, *tenants: str, host: str = "one") -> None:
-    """Each has a slice on the host."""
+    """Makes a claim of each tenant on the host."""
     profile = world.profile(share=10)
     for name in tenants:
         world.claim(name, profile, host=host)
@@ -122,7 +122,7 @@ def test_inventory_follows_reports_and_what_is_used_stays(world: World, agent: A
 def test_a_gpu_says_which_driver_has_it(
     world: World, agent: Agent, kinds: list[str], driver: str, adopted: bool
 ) -> None:
-    """By the ids of its mdev types, as the kernel makes them."""
+    """Returns the mdev types by the kernel's ids."""
     types = [ReportedType(id=kind, mem_bytes=GIB << n) for n, kind in enumerate(kinds)]
     agent.inventory = [gpu().model_copy(update={"types": types})]
     assert agent.report()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capacity that is held for a tenant's claims until an instant, and never longer."""
+"""Capacity that is reserved for a tenant's claims until an instant, and never longer."""
 
 from typing import Any
 from uuid import uuid4
@@ -113,7 +113,7 @@ def test_one_that_cannot_be_ended_keeps_no_later_one_from_its_end(
     first = world.reserve("broken", profile, expires_in_s=60)
     world.reserve("acme", profile, expires_in_s=60)
     world.reserve("acme", profile, expires_in_s=61)
-    # What it gave back would be less than nothing: a defect, or an operator's hand.
+    # Releasing it would make the counter negative: the cause is a bug, or a manual change.
     world.database.run(
         lambda session: change(session, update(Quota).where(Quota.share_used == 200).values(share_used=0))
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places that are held together or apart: among each other, with slices, and for the slices that take them."""
+"""Reserved places with affinity or anti-affinity: among each other, with slices, and for the slices that take them."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def test_places_are_held_apart_and_so_are_the_slices_that_take_them(world: World
     assert held.affinity is None
     assert held.anti_affinity is not None
     assert (held.anti_affinity.key, held.anti_affinity.level) == ("db", Level.HOST)
-    for tie in (ON_HOST, ON_GPU):  # a place keeps others away as a slice does
+    for tie in (ON_HOST, ON_GPU):  # a place keeps others away like a slice does
         with refused(Code.CAPACITY_NONE) as caught:
             world.claim("acme", profile, anti_affinity=tie)
         assert caught.reasons == {"anti_affinity.taken": 4}
@@ -78,7 +78,7 @@ def test_a_claim_may_name_the_ties_of_its_reservation_and_no_others(world: World
         assert caught.refusal.reasons[0].field == "$.anti_affinity"
     first = world.claim("acme", profile, reservation=held.id, anti_affinity=ON_HOST)
     assert first.anti_affinity is not None
-    # What the reservation does not say the claim may: it is asked where the places are.
+    # The claim may have an affinity that the reservation does not state; it is applied to the reserved places.
     world.claim("acme", profile, affinity=Tie(key="near"), host=first.host)
     with refused(Code.CAPACITY_NONE):
         world.claim("acme", profile, reservation=held.id, affinity=Tie(key="near"))
@@ -88,7 +88,7 @@ def test_a_claim_may_name_the_ties_of_its_reservation_and_no_others(world: World
 
 
 def test_a_place_that_moves_keeps_its_ties(world: World, profile: Profile) -> None:
-    """Its host takes no claims any more: another is taken in exchange, and that one, too, is apart from the rest."""
+    """The place's host is closed to claims, so another place is taken instead; it, too, is apart from the rest."""
     world.host("three", inventory=[gpu(A)])
     held = world.reserve("acme", profile, places=2, anti_affinity=ON_HOST)
     first = world.claim("acme", profile, reservation=held.id)
@@ -122,7 +122,7 @@ def test_after_its_end_a_reservation_keeps_nobody_away(world: World, profile: Pr
     world.reserve("acme", profile, places=2, anti_affinity=ON_HOST, expires_in_s=60)
     world.reserve("acme", profile, places=1, affinity=ON_HOST, host="two", expires_in_s=60)
     clock.advance(60)
-    assert world.claim("acme", profile, affinity=ON_HOST, host="one").id  # nothing is left to be near
+    assert world.claim("acme", profile, affinity=ON_HOST, host="one").id  # no slice or place with that affinity is left
     while world.database.run(reservations.expire):
         pass
     world.claim("acme", profile, anti_affinity=ON_HOST)

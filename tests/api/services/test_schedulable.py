@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims look first where one could have had a place lately, and find every place all the same."""
+"""Claims look first at GPUs that recently could take one, and still find every place."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ Agents = dict[str, Agent]
 
 
 def hinted(world: World) -> dict[str, bool]:
-    """What the database says of each host's GPU after it was looked at."""
+    """Updates the hints, then returns the hint for each host's GPU."""
     while world.database.run(schedulable.follow):
         pass
     statement = select(Host.name, Gpu.schedulable).join(Gpu, Gpu.host_id == Host.id)
@@ -61,7 +61,7 @@ def test_gpus_that_no_claim_can_have_are_told_from_the_others(
 
 
 def test_a_gpu_is_full_when_its_own_smallest_type_has_no_room(world: World) -> None:
-    """Whatever the types of others are."""
+    """The types of other GPUs do not matter."""
     for name, gib in (("small", 1), ("large", 4)):
         world.host(name, inventory=[gpu(mem_bytes=6 * GIB, types=(gib,))])
     world.tenant("acme")
@@ -90,7 +90,7 @@ def test_where_memory_comes_free_claims_look_at_once(world: World) -> None:
 
 @pytest.mark.parametrize("placement", [Placement.PACK, Placement.SPREAD])
 def test_a_wrong_hint_costs_nobody_a_place_and_gives_nobody_one(world: World, placement: Placement) -> None:
-    """Claims and explanations are the same whatever it says; it is asked of a GPU again whether its host takes any."""
+    """Claims and explanations are the same whatever the hint says; whether the host takes claims is checked again."""
     fleet(world)
     world.tenant("acme")
     profile = world.profile(share=600, gib=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Migrations make what the models say, once, and no program runs on tables that it does not know."""
+"""Migrations produce the tables of the models, once, and no program runs on tables that it does not know."""
 
 import threading
 from collections.abc import Iterator
@@ -29,7 +29,8 @@ def test_migrations_from_nothing_make_exactly_the_models(empty: Database) -> Non
 
 
 def test_every_check_of_the_models_is_in_the_migrations(empty: Database) -> None:
-    """Which alembic does not compare. Compared with what create_all makes, because engines rewrite conditions."""
+    """alembic does not compare checks. The test compares them with those of create_all, because engines rewrite
+    conditions."""
     schema.upgrade(empty)
     migrated = checks(empty)
     with empty.engine.begin() as connection:

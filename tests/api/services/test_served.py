@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that a migration has overtaken does nothing any more, whatever it was at."""
+"""After a migration, a process of the older release does nothing more, whatever it was doing."""
 
 import threading
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from vgpumgr.wire.problem import Code
 
 @pytest.fixture
 def old(old_url: str) -> Iterator[Database]:
-    """What a process of that release has of it."""
+    """The database as a process of the first release opens it."""
     served = Database(old_url, step=FIRST)
     yield served
     served.close()
@@ -49,7 +49,7 @@ def test_it_serves_its_step_and_no_other(old: Database, old_url: str) -> None:
 
 @pytest.mark.parametrize("engine_name", ["postgresql"])
 def test_what_it_was_at_is_not_done(old: Database, old_url: str) -> None:
-    """SQLite would let the migration wait for it."""
+    """SQLite would make the migration wait for the transaction."""
     at_work, go_on = threading.Event(), threading.Event()
     outcomes: list[object] = []
 

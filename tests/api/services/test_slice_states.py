@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far slices come, by their hosts' word and by the clock, and that nothing is given up by it."""
+"""The progress of slices, from host reports and by the clock; progress alone releases nothing."""
 
 from datetime import timedelta
 from typing import Any
@@ -35,7 +35,7 @@ def kinds(world: World, slice_id: UUID) -> list[str]:
 
 
 def pass_time(world: World, clock: Clock, seconds: float) -> None:
-    """Lets time pass in which the API is alive."""
+    """Passes time in which the API is alive."""
     world.run(lambda session, _: liveness.beat(session))
     clock.advance(seconds)
 
@@ -176,7 +176,7 @@ def test_a_claim_that_no_vm_uses_fails_after_its_time_and_counts_on(
     assert world.quota("acme").used_slices == 1
     assert world.gpus()[0].used_share_permille == claimed.share_permille
     assert [one.id for one in agent.desired().slices] == [claimed.id]
-    # Absent all the time is no news; a VM that starts is.
+    # A device that stays absent is no news; a VM that starts is.
     agent.report(slices=[absent(claimed.id)])
     assert world.slice(claimed.id).state is SliceState.FAILED
     agent.report(slices=[device(claimed.id, opened=True)])
@@ -240,7 +240,8 @@ def test_a_host_has_its_whole_time_after_an_api_that_was_dead(world: World, agen
 
 
 def test_an_api_that_was_dead_for_a_day_blames_nobody(world: World, agent: Agent, claimed: Slice, clock: Clock) -> None:
-    """Everything stood still for a day; hosts report in their own time after it, and only then time counts."""
+    """Everything stood still for a day. Afterwards hosts report at their own pace, and only from then on does time
+    count."""
     prepared, deleted = (world.claim("acme", world.profile(), host="one") for _ in range(2))
     agent.report(slices=[device(prepared.id)])
     world.delete(deleted.id)
@@ -286,11 +287,11 @@ def test_a_gap_of_the_api_is_seen_and_a_short_one_is_not(world: World, clock: Cl
     for seconds in (0, 10, 60, 60, 61, 10, -30, 10):
         clock.advance(seconds)
         found.append(beat().total_seconds())
-    # A replica whose clock is behind changes nothing.
+    # A replica whose clock is behind has no effect.
     assert found == [0, 10, 70, 130, 0, 10, -20, -10]
 
 
-# ---- hosts that are silent
+# ---- silent hosts
 
 
 def test_a_silent_host_is_lost_and_its_slices_are_orphaned_when_their_lease_ends(
@@ -440,7 +441,7 @@ def test_what_is_heard_decides(before: Place | None, said: dict[str, Any], after
 
 
 def test_a_slice_without_a_row_is_as_its_claim_says(world: World, agent: Agent, claimed: Slice) -> None:
-    """As after an upgrade, or a claim that no host has spoken of."""
+    """After an upgrade, or for a claim that no host has reported yet, there is no row."""
     rows = lambda session, _: session.scalar(select(func.count()).select_from(SliceProgress))  # noqa: E731
     assert world.run(rows) == 0
     world.delete(claimed.id)
@@ -465,7 +466,7 @@ def test_the_row_goes_with_the_slice(world: World, agent: Agent, claimed: Slice)
 def test_a_host_that_speaks_while_a_slice_is_deleted_does_not_undo_that(
     world: World, agent: Agent, claimed: Slice
 ) -> None:
-    """Its word was read before the deletion was committed, and is taken in after it."""
+    """The report was read before the deletion was committed, and is applied after it."""
     before = world.run(lambda session, _: progress.standings(session, agent.host_id))
     world.delete(claimed.id)
     said = [device(claimed.id, opened=True)]

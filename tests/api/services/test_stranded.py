@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much room for large claims stays on many GPUs, of which placement compares only few.
+"""How much room for large claims is left on many GPUs, although placement compares only few of them.
 
-Against two rules that compare all GPUs, given the same claims and deletions: best fit, which leaves the smallest larger
-remainder, and first fit, which takes the first GPU that there is.
+Compared with two rules that see all GPUs, on the same claims and deletions: best fit, which leaves the smallest larger
+remainder, and first fit, which takes the first GPU that fits.
 """
 
 import itertools
@@ -25,18 +25,18 @@ from vgpumgr.wire.resources import SliceCreate
 GPUS_PER_HOST, GIB_EACH = 200, 16
 CLASSES = (1, 2, 4, 8, 12)
 ROUNDS, TURNOVER = 3, 100
-"""In each round so many claims go and as many come."""
+"""In each round this many claims are deleted, and as many are made."""
 
 AT_ONCE = 50
-"""Claims of a batch, which is placed one claim after the other, too."""
+"""Claims per batch; a batch also places its claims one after the other."""
 
 KEPT_PERMILLE = 900
-"""What ours keeps of best fit's room at least. It is asked for, not guaranteed: a GPU that is not looked at would be
-left with no less share than those that are, but may be left with less memory. First fit keeps 600 to 900.
+"""The least part of best fit's room that our placement must keep. This is a target, not a guarantee: a GPU outside the
+compared ones would be left with no less share, but perhaps with less memory. First fit keeps 600 to 900.
 """
 
 SEEDS = (1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long))
-"""Each has a world of its own: the walk would meet what an earlier one left."""
+"""Each seed has its own world, because the walk would meet what an earlier seed left."""
 
 Sizes = tuple[int, int]
 Used = list[list[int]]
@@ -44,8 +44,8 @@ Used = list[list[int]]
 
 @dataclass(frozen=True)
 class Mix:
-    """`sizes`: permille and GiB of claims, the largest first, which those that want much of one and little of the other
-    strand. `filled`: so many claims first, for about 75 % of all time or memory.
+    """`sizes`: permille and GiB of claims, the largest first; claims for much of one resource and little of the other
+    strand the largest. `filled`: the number of claims that first fill about 75 % of all time or memory.
     """
 
     sizes: tuple[Sizes, ...]
@@ -55,21 +55,21 @@ class Mix:
 
 ALL_KINDS = Mix(((600, 4), (400, 1), (100, 4), (250, 2), (50, 8)), gpus=200, filled=540)
 MUCH_OF_ONE = Mix(((300, 12), (900, 1), (400, 1), (20, 8), (10, 1)), gpus=400, filled=920)
-"""Leaves more GPUs alike that are full of share, or nearly, than are compared."""
+"""With this mix, more GPUs are equally full, or nearly full, of share than placement compares."""
 
 Rule = Callable[[Used, list[int], Sizes], int]
 
 
 @dataclass(frozen=True)
 class Round:
-    """`gone`: numbers of earlier claims, as they came."""
+    """`gone`: indices of earlier claims, in their order."""
 
     gone: list[int]
     claims: list[int]
 
 
 def rounds(mix: Mix, seed: int) -> Iterator[Round]:
-    """What is asked for, whoever places it. A claim is an index of the mix's sizes."""
+    """Yields the same requests for every rule. A claim is an index into the mix's sizes."""
     rng = random.Random(seed)
     alive, asked = list(range(mix.filled)), mix.filled
     yield Round([], rng.choices(range(len(mix.sizes)), k=mix.filled))
@@ -93,13 +93,13 @@ def first_fit(_: Used, fitting: list[int], __: Sizes) -> int:
 
 
 def room(mix: Mix, used: Used) -> int:
-    """How many of the largest claims still fit."""
+    """Returns how many of the largest claims still fit."""
     share, gib = mix.sizes[0]
     return sum(min((1000 - each[0]) // share, (GIB_EACH - each[1]) // gib) for each in used)
 
 
 def placed_by(rule: Rule, mix: Mix, seed: int) -> tuple[int, int]:
-    """The room that a rule leaves, and how many claims it refused on the way."""
+    """Returns the room that a rule leaves, and how many claims it refused on the way."""
     used = [[0, 0] for _ in range(mix.gpus)]
     there: list[tuple[int, Sizes] | None] = []
     for each in rounds(mix, seed):
@@ -121,7 +121,7 @@ def _charge(gpu_used: list[int], size: Sizes, sign: int) -> None:
 
 
 def placed_by_us(world: World, mix: Mix, seed: int) -> tuple[int, int]:
-    """The same of the API, which claims the largest until it is refused to find the room."""
+    """The same for the API. It claims the largest size until it is refused, to measure the room."""
     inventory = [gpu(f"0000:{number:02x}:00.0", types=CLASSES) for number in range(GPUS_PER_HOST)]
     agents = [world.host(f"seed-{seed}-{number}", inventory=inventory) for number in range(mix.gpus // GPUS_PER_HOST)]
     world.tenant(f"seed-{seed}")
@@ -147,7 +147,7 @@ def _delete_all(session: Session, actor: Actor, slice_ids: list[UUID]) -> None:
 
 
 def _claimed(world: World, asked: list[SliceCreate]) -> list[UUID | None]:
-    """One after the other; a batch saves transactions, unless it is refused."""
+    """Claims one after the other; a batch saves transactions unless it is refused."""
     try:
         return [each.id for each in world.claim_all(asked)]
     except Refusal as refusal:

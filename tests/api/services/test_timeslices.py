@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a tenant's turns are on a GPU where a switch costs: what was chosen, or what suits the GPU."""
+"""A tenant's timeslice on a GPU with costly switches: the chosen value, or one that suits the GPU."""
 
 from tests.api.world import Agent, World, gpu
 
@@ -7,7 +7,7 @@ SWITCH_US = 130
 
 
 def told_us(agent: Agent) -> int:
-    """The timeslice of the only group of a host."""
+    """Returns the timeslice of the only group of a host."""
     (group,) = agent.desired().groups
     return group.timeslice_us
 
@@ -18,7 +18,7 @@ def test_a_timeslice_that_nobody_chose_is_the_gpus(world: World) -> None:
     claimed = world.claim("acme", world.profile(share=10))
     assert claimed.enforcement.timeslice_us == 6500
     assert told_us(agent) == 6500
-    # Another measurement reaches the host with its next look.
+    # A new measurement reaches the host with its next document.
     agent.inventory = [gpu().model_copy(update={"switch_cost_us": 100})]
     before = agent.desired().generation
     assert agent.report(desired=agent.desired())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many tokens there may be: those of a tenant have a number, and those that ended go."""
+"""The limits on tokens: a tenant has a maximum number, and expired tokens are deleted."""
 
 from typing import Any
 from uuid import UUID

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Only a host's own word, under an order to remove, ends a claim; nothing else returns quota and capacity."""
+"""Only a host's own report, under an order to remove, ends a claim; nothing else releases quota and capacity."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -132,7 +132,7 @@ def test_a_generation_that_the_database_never_had_frees_nothing(world: World, ag
 
 
 def test_absence_of_what_may_be_started_again_frees_nothing(world: World, agent: Agent) -> None:
-    """The database lost commits, and its document now has the number that the host's had; it is given another."""
+    """The database lost commits, and its document has the same number as the host's, so it gets another number."""
     slice_id = claim(world)
     world.delete(slice_id)
     desired = agent.desired()

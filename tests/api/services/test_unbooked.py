@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts say and the ledger does not believe, or cannot give to anybody, leaves a trace and no bill."""
+"""Host reports that the ledger does not believe, or cannot attribute, leave a trace and no bill."""
 
 from typing import Any
 from uuid import UUID
@@ -43,7 +43,7 @@ def told(agent: Agent) -> Told:
 
 
 def kept(database: Database) -> list[tuple[str, str, int]]:
-    """Reason, tenant and run_ns of what was not booked."""
+    """Returns reason, tenant and run_ns of what was not booked."""
 
     def read(session: Any) -> list[tuple[str, str, int]]:
         rows = session.scalars(select(ledger.Unbooked).order_by("hour", "tenant"))
@@ -123,7 +123,7 @@ def test_usage_of_a_name_without_a_claim_leaves_a_trace(
     for run_ns in (5, 7):
         told.tell(told.reading(run_ns, tenant="gone"))
     assert (kept(database), entries(database)) == ([("unattributed", "gone", 7)], [])
-    [detail] = said(world)  # once, however often it is told
+    [detail] = said(world)  # logged once, however often it is reported
     assert detail["first"]["tenant"] == "gone"
     shown = database.run(figures.figures, read_only=True).unbooked_s
     assert shown == {"unattributed": pytest.approx(7e-9)}
@@ -151,7 +151,7 @@ def test_what_was_counted_before_the_first_claim_is_not_booked_with_what_comes_a
 def test_who_has_left_a_gpu_pays_for_nothing_that_its_host_makes_up(
     database: Database, world: World, agent: Agent, told: Told, clock: Clock
 ) -> None:
-    """A host's clock may be ahead of ours, and a message late."""
+    """A host's clock may be ahead of ours, and a message may be late."""
     clock.advance(3600)
     claimed = [one for one in world.run(claims.list_slices, PageRequest()).items if one.tenant == "acme"]
     for one in claimed:
@@ -226,7 +226,7 @@ def test_a_host_that_names_ever_other_gpus_fills_no_table(world: World, agent: A
         assert agent.report()
     found = world.run(gpus.list_gpus, PageRequest(size=1000)).items
     assert len(found) <= GPUS_MAX
-    assert claimed <= {one.id for one in found}  # it has slices
+    assert claimed <= {one.id for one in found}  # these GPUs have slices
     assert sum(one.present for one in found) == 200
     agent.inventory = [gpu(f"{9:04x}:{number:02x}:00.0") for number in range(GPUS_MAX)]
     with refused(Code.FIELD_INVALID):
@@ -240,9 +240,9 @@ def test_a_host_that_begins_ever_new_meters_fills_no_table(world: World, agent: 
     another = Told(agent)
     with refused(Code.RATE_EXCEEDED):
         another.tell(another.reading(1))
-    assert first.tell(first.reading(2)).revision == 2  # those that there are go on
+    assert first.tell(first.reading(2)).revision == 2  # existing meters continue
     other = Told(world.host("two"))
-    assert other.tell().revision == 0  # as do other hosts
+    assert other.tell().revision == 0  # other hosts can add meters too
     clock.advance(30 * 86400)
     with refused(Code.RATE_EXCEEDED):
         another.tell(another.reading(1), after=0)
@@ -253,7 +253,7 @@ def test_a_host_that_begins_ever_new_meters_fills_no_table(world: World, agent: 
 def test_a_host_that_counts_for_ever_other_names_fills_no_table(
     database: Database, world: World, told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That some do not fit is told each hour; what is there goes on, as do other hosts."""
+    """The loss is logged each hour; existing rows and other hosts continue."""
     monkeypatch.setattr(unbooked, "ROWS_MAX", 5)
     for lot in range(4):
         told.tell(*(told.reading(1, tenant=f"x{lot}{number}") for number in range(3)), told.reading(lot + 1))
@@ -304,7 +304,7 @@ def test_an_hour_that_is_told_anew_for_ever_fills_no_ledger(
     for due_ns in (2, 1, 2, 1, 1):
         told.tell(told.reading(0, due_ns=due_ns))
         clock.advance(3600)
-    assert (len(entries(database)), kept(database)) == (3, [])  # what is known is told again for ever
+    assert (len(entries(database)), kept(database)) == (3, [])  # known values may be repeated for ever
     told.tell(told.reading(0, due_ns=2))
     clock.advance(3600)
     assert len(entries(database)) == 3
@@ -316,7 +316,8 @@ def test_an_hour_that_is_told_anew_for_ever_fills_no_ledger(
 def test_a_host_that_counts_in_ever_other_hours_fills_no_table(
     database: Database, agent: Agent, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What cannot be known to be booked is not, whatever hour it is said to be of; of all meters of a host together."""
+    """A count that may have been booked already is not booked, whatever its hour. The limit is for all meters of a host
+    together."""
     monkeypatch.setattr(metering, "COUNTS_MAX", 3)
     told.tell(*(told.reading(1, hour=hour) for hour in (0, NOON + 10**6)))
     another = Told(agent)
@@ -346,7 +347,7 @@ def test_what_a_taken_over_host_made_up_is_in_nobodys_way_once_it_is_enrolled_an
 def test_counts_of_a_meter_that_was_lost_are_forgotten(
     database: Database, agent: Agent, told: Told, clock: Clock
 ) -> None:
-    """It begins anew if it comes back: what it counted may be booked already."""
+    """A meter that returns starts again, because its counts may be booked already."""
     told.tell(told.reading(5), told.reading(6, hour=NOON + 10**6))
     clock.advance(86400)
     another = Told(agent)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What slices that have executors take of the host: their windows, and what their profile lets executors have."""
+"""The host capacity that slices with executors need: their windows, and the limits of executors from their profile."""
 
 import pytest
 from vgpumgr_api.claims import profiles
