@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurements, each beside a named baseline of the same run."""
+"""Benchmarks, each with a named baseline in the same run."""

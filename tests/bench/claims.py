@@ -48,7 +48,7 @@ VARIANTS = ("skip-locked", "for-update", "global-lock")
 
 @dataclass(frozen=True)
 class Turn:
-    """What one variant achieved once; times are those of single claims, in ms."""
+    """The result of one variant in one turn; times are those of single claims, in ms."""
 
     claims_per_s: float
     p50_ms: float
@@ -56,19 +56,20 @@ class Turn:
 
 
 def attempts_that_wait(*asked: Any, **more: Any) -> list[Any]:
-    """Of `placement`'s attempts the last, which waits for a GPU that another claim holds instead of passing it over."""
+    """Returns only the last of `placement`'s attempts. It waits for a GPU that another claim holds; the others skip
+    it."""
     return ATTEMPTS(*asked, **more)[-1:]
 
 
 def claim(variant: str, session: Session, request: SliceCreate) -> None:
-    """One claim, in one of the ways."""
+    """Makes one claim in one of the ways."""
     if variant == "global-lock":
         session.execute(text("SELECT pg_advisory_xact_lock(1)"))
     service.create_slice(session, local_operator("operator:bench"), request)
 
 
 def work(variant: str, url: str, tenants: list[str], seed: int, start: Barrier, seconds: float) -> list[float]:
-    """One process: claims as fast as it can. Returns how long each took, in ms."""
+    """One process: claims as fast as it can. Returns the time of each claim, in ms."""
     if variant == "for-update":
         placement._despite_locks = attempts_that_wait  # type: ignore[assignment]
     rng = random.Random(seed)
@@ -86,7 +87,7 @@ def work(variant: str, url: str, tenants: list[str], seed: int, start: Barrier, 
 
 
 def turn(cluster: Cluster, variant: str, name: str, options: argparse.Namespace) -> Turn:
-    """Runs one variant on a database of its own, and checks what it left."""
+    """Runs one variant on a new database and checks the result."""
     url = cluster.create(name)
     database = Database(url)
     schema.upgrade(database)
@@ -116,7 +117,7 @@ def turn(cluster: Cluster, variant: str, name: str, options: argparse.Namespace)
 
 
 def furnish(world: World, processes: int) -> list[list[str]]:
-    """GPUs that no run fills, and each process's tenants."""
+    """Makes more GPUs than any run fills, and returns each process's tenants."""
     for _ in range(HOSTS):
         addresses = [f"0000:{number:02x}:00.0" for number in range(GPUS_PER_HOST)]
         world.host(inventory=[gpu(address, mem_bytes=1024 * GIB, types=(1,)) for address in addresses])

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API does at fleet scale, in figures; `make bench-api`."""
+"""The API at fleet scale, in figures; `make bench-api`."""

@@ -45,7 +45,7 @@ FORMAT = "vgpumgr.bench-api/1"
 
 Experiment = Callable[[Bench], dict[str, Any]]
 
-# In this order: claims of one make the fleet of the next fuller.
+# The order matters: the claims of one experiment fill the fleet of the next.
 EXPERIMENTS: dict[str, Experiment] = {
     "lists": lists.measure,
     "claims": claims.measure,
@@ -61,7 +61,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def run(names: list[str], *, small: bool) -> dict[str, Any]:
-    """Measures, prints each table as it is there, and returns all that is kept."""
+    """Runs the experiments, prints each table when it is ready, and returns everything that is kept."""
     sizes = SMALL if small else FULL
     document = {**empty_document(quick=small), "format": FORMAT, "workers": sizes.workers}
     with contextlib.ExitStack() as stack:
@@ -81,7 +81,7 @@ def run(names: list[str], *, small: bool) -> dict[str, Any]:
 
 
 def measured(name: str, bench: Bench) -> dict[str, Any]:
-    """Runs an experiment. One that cannot be is a target that was missed."""
+    """Runs an experiment. An experiment that cannot run counts as a missed target."""
     began_s, load, yardstick_ms = time.monotonic(), os.getloadavg()[0], processor.yardstick_ms()
     try:
         result = EXPERIMENTS[name](bench)
@@ -99,7 +99,7 @@ def measured(name: str, bench: Bench) -> dict[str, Any]:
 
 
 def show(name: str, result: dict[str, Any]) -> None:
-    """A table for people on standard output."""
+    """Prints a table for people on standard output."""
     load, yardstick_ms = result["load"], result["yardstick_ms"]
     print(
         f"\n{name}: {result['seconds']} s, load {load[0]:.1f} to {load[1]:.1f},"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least that a server can do on the libraries of the API: TLS and HTTP as there, and always the same answer.
+"""The least that a server with the API's libraries can do: the same TLS and HTTP, and always the same answer.
 
     python -m tests.bench.api.bare CERTIFICATE KEY
 
-What a heartbeat takes beyond this is the API's own.
+The difference between a heartbeat and this is the API's own cost.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ BODY = b"{}"
 
 
 async def answer(_scope: Any, receive: Any, send: Any) -> None:
-    """An ASGI application. It reads what was sent."""
+    """An ASGI application. It reads the whole request body."""
     while (await receive()).get("more_body"):
         pass
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(BODY)).encode())]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims of one client alone, and beside another that asks for large pages on many connections as fast as it can."""
+"""Claims of one client alone, and beside another client that asks for large pages on many connections without pause."""
 
 import contextlib
 import multiprocessing
@@ -14,15 +14,15 @@ from tests.bench.api.sizes import Bench
 from tests.bench.sched.result import target
 
 WANTED = 3.0
-"""The p99 of a claim beside the greedy client, times that of one alone."""
+"""The p99 of a claim beside the greedy client, divided by that of a client alone."""
 
 PAGE = "/v1/slices?page_size=1000"
 AHEAD_S = 1.0
-"""So long the greedy client asks before claims are counted."""
+"""The greedy client starts this long before claims are counted."""
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """In turns, with the limits that the API has by default, at one process: all clients meet in it."""
+    """Measures the cases in turns, with the API's default limits and one process, so that all clients share it."""
     limits = {"token_requests_per_s": 500, "tenant_requests_per_s": 1000, "tenant_requests_at_once": 8}
     greedy = {
         "beside an operator's": bench.whole.operator,
@@ -49,9 +49,9 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _asking(bench: Bench, one: servers.Replicas, token: str | None) -> Iterator[list[Tally]]:
-    """Runs the greedy client; the list has its tally at the end.
+    """Runs the greedy client; at the end, the list holds its tally.
 
-    It has a process of its own: in a thread, it would delay the client that is measured, not only the API.
+    It runs in another process: as a thread, it would delay the measured client and not only the API.
     """
     pages: list[Tally] = []
     if token is None:
@@ -59,7 +59,7 @@ def _asking(bench: Bench, one: servers.Replicas, token: str | None) -> Iterator[
         return
     seconds = bench.sizes.seconds + 2 * AHEAD_S
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        process.submit(int).result()  # started, so that it asks from the beginning of AHEAD_S
+        process.submit(int).result()  # wait for the process, so that it asks from the beginning of AHEAD_S
         asked = process.submit(_ask_greedily, one.addresses, bench.sizes.greedy, seconds, message("GET", PAGE, token))
         time.sleep(AHEAD_S)
         yield pages
@@ -71,7 +71,7 @@ def _ask_greedily(addresses: Sequence[Address], connections: int, seconds: float
 
 
 def _figures(taken: list[tuple[Tally, Tally | None]]) -> dict[str, float]:
-    """Of all rounds together."""
+    """Computes the figures of all rounds together."""
     all_of = Tally(sum(tally.seconds for tally, _ in taken))
     for tally, _ in taken:
         all_of.took_ms += tally.took_ms

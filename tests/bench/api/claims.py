@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims by HTTP: how many a second, how long each takes, and what each costs."""
+"""Claims by HTTP: how many a second, and the latency and cost of each."""
 
 import json
 import statistics
@@ -21,11 +21,11 @@ Run = tuple[Tally, servers.Counts]
 
 
 class DisagreementError(Exception):
-    """What the database holds is not what clients were told."""
+    """The content of the database differs from the answers to clients."""
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """Claims at several numbers of clients on the whole fleet."""
+    """Measures claims with several numbers of clients on the whole fleet."""
     whole = bench.whole
     warm(bench, whole, bench.replicas)
     runs: dict[int, list[Run]] = {clients: [] for clients in bench.sizes.clients}
@@ -43,9 +43,9 @@ def measure(bench: Bench) -> dict[str, Any]:
 def maker(
     of: Fleet, asked: Callable[[int], Mapping[str, Any]] = lambda _: {}, *, tenants: int | None = None
 ) -> Callable[[int], bytes]:
-    """Requests of all tenants in turn, or of so many, each for a VM of its own, with an idempotency key of its own.
+    """Returns claims of all tenants in turn, or of `tenants` of them, each with a new VM and a new idempotency key.
 
-    `asked(number)`: what the claim of that number says beside, or instead.
+    `asked(number)`: members that the claim of that number adds or replaces.
     """
     owners = list(of.tenants.items())[:tenants]
     numbers = count()
@@ -60,7 +60,7 @@ def maker(
 
 
 def warm(bench: Bench, of: Fleet, replicas: servers.Replicas) -> None:
-    """Fills pools and caches, by as many claims wherever that is done."""
+    """Fills pools and caches, always with the same number of claims."""
     most = bench.sizes.warm_claims
     tally = closed_loop(replicas.addresses, CLIENTS, WARM_WITHIN_S, maker(of), most=most)
     if tally.done < most:
@@ -68,7 +68,7 @@ def warm(bench: Bench, of: Fleet, replicas: servers.Replicas) -> None:
 
 
 def counted(bench: Bench, of: Fleet, replicas: servers.Replicas, clients: int, seconds: float) -> Run:
-    """A run, and what it cost."""
+    """Returns a run and its cost."""
     before = servers.counts(bench.cluster, of.name, replicas)
     tally = closed_loop(replicas.addresses, clients, seconds, maker(of))
     after = servers.counts(bench.cluster, of.name, replicas)
@@ -78,7 +78,7 @@ def counted(bench: Bench, of: Fleet, replicas: servers.Replicas, clients: int, s
 
 
 def figures(taken: Sequence[Run]) -> dict[str, float]:
-    """Medians over rounds."""
+    """Returns medians over rounds."""
     rows = [
         {
             "claims/s": tally.per_s,
@@ -97,7 +97,7 @@ def figures(taken: Sequence[Run]) -> dict[str, float]:
 
 
 def cost(row: Mapping[str, float], other: Mapping[str, float]) -> float:
-    """What a claim takes of the processor, times that of another kind; clients' own work is theirs."""
+    """Returns a claim's processor time, divided by that of another kind; the clients' time does not count."""
 
     def cpu_ms(of: Mapping[str, float]) -> float:
         return of["API CPU ms"] + of["PostgreSQL CPU ms"]
@@ -106,7 +106,7 @@ def cost(row: Mapping[str, float], other: Mapping[str, float]) -> float:
 
 
 def require_agreement(of: Fleet) -> None:
-    """Asks the database itself whether everything adds up."""
+    """Checks the sums in the database itself."""
     wrong = Audit(of.url).sums()
     if wrong:
         raise DisagreementError("; ".join(wrong[:5]))

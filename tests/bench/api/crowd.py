@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=300)
     clients: int = parser.parse_args().clients
-    process.START_S = 600  # other work on the machine matters to tests of time, not to memory
+    process.START_S = 600  # other load on the machine affects times, not memory
     patient: dict[str, str | int] = {"connections.take_s": 3600, "connections.head_s": 3600}
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as open_until_then:
         directory = Path(name)
@@ -42,7 +42,7 @@ def main() -> None:
         tell(directory)
         tls = ssl.create_default_context(cafile=directory / "crt.pem")
         watch = f"GET /v1/events/watch?after=0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n\r\n"
-        [first] = crowd(server, tls, 1, watch, open_until_then)  # what one needs, all need
+        [first] = crowd(server, tls, 1, watch, open_until_then)  # allocates what the first one needs once for all
         assert first.recv(100).startswith(b"HTTP/1.1 200")
         time.sleep(SETTLE_S)
         alone = resident_kib(server)
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def tell(directory: Path) -> None:
-    """More events than kernels hold of a connection that nobody reads."""
+    """Makes more events than the kernel buffers for a connection that is not read."""
     row = {"at": datetime.now(UTC), "kind": "tenant.made", "actor": "operator:x", "request_id": "x", "object": "x"}
     rows = [row | {"detail": {"text": "x" * DETAIL_BYTES}} for _ in range(EVENTS)]
 
@@ -77,7 +77,7 @@ def tell(directory: Path) -> None:
 def crowd(
     server: Server, tls: ssl.SSLContext, count: int, said: str, until: contextlib.ExitStack
 ) -> list[ssl.SSLSocket]:
-    """Connections that read next to nothing."""
+    """Opens connections that read almost nothing."""
     made = []
     host, port = re.fullmatch(r"https://(.*):(\d+)", server.url).groups()  # type: ignore[union-attr]
     for _ in range(count):
@@ -92,7 +92,7 @@ def crowd(
 
 
 def resident_kib(server: Server) -> int:
-    """What of the process is in memory."""
+    """Returns the resident memory of the process."""
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1])  # type: ignore[index]
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fleet in PostgreSQL within seconds: one of each is made by the services, all others are copied from it in SQL.
+"""A fleet in PostgreSQL within seconds: the services make one object of each kind, and SQL copies all others from it.
 
-Every GPU has 0 to 20 slices of 50 permille and 1 GiB, ten on average, and memory for 24: a part of the fleet is full of
-share. Another part, every tenth GPU, has less memory, which its slices fill while share is left.
+Every GPU has 0 to 20 slices of 50 permille and 1 GiB, ten on average, and memory for 24, so a part of the fleet is full
+of share. Every tenth GPU has less memory, which its slices fill while share is left.
 
-Each slice was claimed by HTTP's means and is attached: it has the progress, the observation, the grant, and for either
-step the event and the audit entry that the services wrote for the original. Every tenth has an idempotency key, as if
-the others had been claimed before the last day, for which keys are kept.
+Each slice looks as if it was claimed by HTTP and attached. It has the progress, the observation and the grant. For each
+of these two steps it has the event and the audit entry that the services wrote for the original. Every tenth slice has
+an idempotency key, as if the others were claimed more than a day ago; keys are kept for a day.
 """
 
 import time
@@ -40,27 +40,27 @@ FULL = 1000 // SHARE
 TENANTS = 200
 PROFILE = "small"
 POOL, COMMON, RARE = "pool", "common", "rare"
-"""A label of every host and its values. `RARE` are a hundred hosts, or half of a small fleet."""
+"""A label of every host, and its values. `RARE` is the value of a hundred hosts, or of half of a small fleet."""
 RARE_HOSTS = 100
 LESS_PERMILLE = 120
-"""By so much GPUs of hosts that are cordoned are less full than those that claims go to: what is left of memory there
-is a larger part, so that they are worth a look, and no other GPU has as much.
+"""GPUs of cordoned hosts have this much less used share than the GPUs that take claims. The part of memory that is left
+there is larger, so placement looks at them, and no other GPU has as much left.
 """
 MORE_PERMILLE = -40
-"""Where they are the fuller ones."""
+"""With this value, the GPUs of cordoned hosts have more used share."""
 SEEN_S = 120
-"""Within which the API has to see which GPUs are of use; it looks every 15 s."""
+"""The API must notice within this time which GPUs can take claims; it looks every 15 s."""
 KEYS = 10
-"""Of so many slices one has an idempotency key."""
+"""One of this many slices has an idempotency key."""
 TYPES_GIB = (1, 2, 4)
-"""Memory of the types of each GPU."""
+"""The memory sizes of each GPU's types."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """What was loaded into the database `name`; tokens of `tenants` and `hosts` by name. `slices`: how many.
+    """The content of the database `name`: tokens of `tenants` and `hosts` by name, and the number of `slices`.
 
-    `operator`: the token of one.
+    `operator`: the token of an operator.
     """
 
     url: str
@@ -76,7 +76,7 @@ class Fleet:
 
 
 def secret(name: str) -> str:
-    """A credential that looks like ours and can be told from the name, which is why no other fleet may have it."""
+    """Returns a credential that looks like ours. It depends only on the name, so no other fleet may use it."""
     return f"vgpu_{sha256(name.encode()).hexdigest()[:43]}"
 
 
@@ -102,7 +102,7 @@ def loaded(url: str, hosts: int) -> Fleet:
         (slices,) = connection.execute("SELECT count(*) FROM slices").fetchone() or (0,)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("VACUUM ANALYZE")
-        connection.execute("CHECKPOINT")  # or the server would write all this down while something is measured
+        connection.execute("CHECKPOINT")  # otherwise the server would write all of this to disk during a measurement
     return Fleet(
         url=url,
         name=make_url(url).database or "",
@@ -114,13 +114,13 @@ def loaded(url: str, hosts: int) -> Fleet:
 
 
 def one_rare_of(hosts: int) -> int:
-    """Of so many hosts of a fleet one is `RARE`."""
+    """Returns n such that one of n hosts of a fleet is `RARE`."""
     return max(hosts // RARE_HOSTS, 2)
 
 
 def keep_online(url: str) -> None:
-    """Hosts have been heard of tomorrow, again after some have said something; what is measured takes longer than they
-    stay online.
+    """Sets every host's last report to tomorrow, because measurements take longer than hosts stay online. Reports of
+    hosts undo this, so it is called again after them.
     """
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE host_reports SET reported_at = now() + interval '1 day', lost_at = NULL")
@@ -128,14 +128,14 @@ def keep_online(url: str) -> None:
 
 @contextmanager
 def half_cordoned(url: str, less_permille: int) -> Iterator[None]:
-    """Every other host takes no claims meanwhile, and its GPUs are less full of share than those that claims go to.
+    """Cordons every other host during the block, and makes its GPUs less full of share than those that take claims.
 
-    They get that back at the end, since no claim has changed it. Begins and ends once the API has seen it.
+    The end restores the share, because no claim has changed it. Beginning and end wait until the API has noticed.
     """
     odd = "right(h.name, 1) IN ('1', '3', '5', '7', '9')"
     joined = "FROM gpus g JOIN hosts h ON h.id = g.host_id WHERE"
     room = f"h.state = 'ready' AND NOT {odd} AND g.share_used <= {1000 - SHARE} AND g.mem_used + {MEM} <= g.mem_bytes"
-    # Past the few fullest, which claims have nearly filled.
+    # Skips the fullest GPUs, which claims have nearly filled.
     level = f"SELECT share_used {joined} {room} ORDER BY 1 DESC OFFSET (SELECT count(*) / 100 {joined} {room}) LIMIT 1"
     with psycopg.connect(url, autocommit=True) as connection:
 
@@ -157,7 +157,8 @@ def half_cordoned(url: str, less_permille: int) -> Iterator[None]:
 
 
 def _await_schedulable(connection: psycopg.Connection[Any], odd: str) -> None:
-    """Until the API no longer takes GPUs of cordoned hosts for useful, nor the other way around."""
+    """Waits until the API's hints match: GPUs of cordoned hosts cannot take claims, and the others can if they have
+    room."""
     outdated = (
         f"SELECT count(*) FROM gpus g JOIN hosts h ON h.id = g.host_id WHERE {odd}"
         f" AND g.schedulable <> (h.state = 'ready' AND g.mem_used + {MEM} <= g.mem_bytes)"
@@ -170,7 +171,8 @@ def _await_schedulable(connection: psycopg.Connection[Any], odd: str) -> None:
 
 
 def _originals(world: World) -> UUID:
-    """Numbers them 0, and returns the slice; its host stays outside the fleet because it is cordoned."""
+    """Makes the originals with number 0 and returns the slice. The host is cordoned, so it does not belong to the
+    fleet."""
     world.tenant("account-0")
     world.tenant("project-0", account="account-0")
     world.profile(share=SHARE, gib=1, name=PROFILE)
@@ -193,14 +195,14 @@ def _address(number: int) -> str:
 
 
 class _Copies:
-    """Copies of the originals, in SQL. Columns that are not named here keep the original's value."""
+    """Copies the originals in SQL. Columns that are not named keep the original's value."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
         self._later = datetime.now(UTC) + timedelta(days=1)
 
     def tenants(self) -> None:
-        """Projects in pairs, each pair with an account."""
+        """Makes projects in pairs; each pair has an account."""
         limits = dict.fromkeys(("share_limit", "mem_limit", "slices_limit"), f"{1 << 50}")
         accounts = f"generate_series(1, {TENANTS // 2}) AS n"
         projects = f"generate_series(1, {TENANTS}) AS n"
@@ -219,7 +221,7 @@ class _Copies:
             self._copy(models.Quota, values, numbers, of.format(kind))
 
     def hosts(self, count: int) -> None:
-        """Ready, online for a day, with their GPUs, which nobody uses yet."""
+        """Makes hosts that are ready and online for a day, with unused GPUs."""
         numbers = f"generate_series(1, {count}) AS n"
         both = f"{numbers}, generate_series(1, {GPUS_PER_HOST}) AS m"
         host, one = "md5('host-' || n)::uuid", "md5('gpu-' || n || '-' || m)::uuid"
@@ -235,7 +237,7 @@ class _Copies:
         self._copy(models.GpuType, {"gpu_id": one}, both)
 
     def slices(self) -> None:
-        """Of all projects in turn, on all GPUs; then GPUs and quotas count them."""
+        """Makes slices of all projects in turn on all GPUs; then updates the counters of GPUs and quotas."""
         counted = (
             f"(SELECT g.id AS gpu, row_number() OVER (ORDER BY g.id) AS n, g.mem_bytes / {MEM} AS most FROM gpus g"
             f" JOIN hosts h ON h.id = g.host_id WHERE h.name <> 'host-0') AS g,"
@@ -261,7 +263,7 @@ class _Copies:
         )
 
     def history(self, original: UUID) -> None:
-        """What claiming and attaching all slices has left behind; `original`: the slice that really was."""
+        """Makes the records of claiming and attaching each slice; `original`: the slice that was really claimed."""
         self._run(
             "CREATE TEMPORARY TABLE made ON COMMIT DROP AS SELECT row_number() OVER (ORDER BY s.id) AS n, s.id,"
             " s.vm_uuid, s.tenant_id, t.name AS tenant, t.account_id, a.name AS account, h.name AS host, g.address"
@@ -288,7 +290,7 @@ class _Copies:
         self._copy(records.IdempotencyKey, key, f"(SELECT * FROM made WHERE n % {KEYS} = 0) AS m")
 
     def _tell(self, model: type[models.Base], values: Mapping[str, str], original: str) -> None:
-        """Copies entries of a log, numbered after those that it has."""
+        """Copies the entries of a log, numbered after the existing ones."""
         log = model.__tablename__
         numbers = {name: f"m.n + (SELECT max({name}) FROM {log})" for name in ("id", "seq") if hasattr(model, name)}
         self._copy(model, {**values, **numbers}, "made m", original)
@@ -300,7 +302,7 @@ class _Copies:
         columns = [column.name for column in table.columns]
         names = ", ".join(columns)
         chosen = ", ".join(values.get(name, f"o.{name}") for name in columns)
-        # The originals alone: what was copied already must not be copied again.
+        # Copy only the originals: copies must not be copied again.
         self._run(
             f"INSERT INTO {table.name} ({names}) SELECT {chosen} FROM"
             f" (SELECT * FROM {table.name} o WHERE {original}) AS o, {numbers}"

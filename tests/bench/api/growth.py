@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a claim costs on a small fleet and on the whole one, in turns that are alike for both."""
+"""The cost of a claim on a small fleet and on the whole one, in turns with equal conditions."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ WANTED = 1.3
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """In each turn both fleets get new processes, which were just warmed by as many claims, and change places, since
-    whoever comes second finds the machine as the first left it. Each turn has a small fleet of its own, which has room
-    for what the fastest machine claims in one.
+    """In each turn both fleets get new processes, which the same number of claims warms. The fleets swap their order,
+    because the second one finds the machine as the first left it. Each turn has a new small fleet, with room for all
+    claims of the fastest machine.
     """
     whole = bench.whole
     taken: dict[tuple[int, int], list[claims.Run]] = {}

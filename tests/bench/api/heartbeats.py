@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signs of life of all hosts, over TLS, each with its host's token; beside a server that does nothing with them."""
+"""Heartbeats of all hosts over TLS, each with its host's token; compared with a server that does nothing with them."""
 
 import ssl
 import statistics
@@ -19,8 +19,8 @@ BOOT = "00000000-0000-0000-0000-000000000001"
 CONNECTIONS = 64
 WANTED = 700
 WAYS = {f"{CONNECTIONS} kept connections": False, f"a connection for each, {CONNECTIONS} at once": True}
-"""Whether each heartbeat has a connection of its own, as an agent's has: neither the API nor the agent keeps one for as
-long as an agent is silent between two, and an agent's handshakes resume no session.
+"""Whether each heartbeat uses a new connection, like an agent's does. Neither the API nor the agent keeps a connection
+open between two heartbeats, and an agent's handshakes resume no session.
 """
 BARE = "nothing but TLS and HTTP"
 """The baseline, see `tests.bench.api.bare`."""
@@ -30,7 +30,7 @@ Run = tuple[Tally, servers.Counts]
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """All hosts in turn."""
+    """Sends the heartbeats of all hosts in turn."""
     whole = bench.whole
     directory = bench.directory / "heartbeats"
     directory.mkdir()
@@ -86,7 +86,7 @@ def _maker(whole: Fleet) -> Callable[[int], bytes]:
 
 
 def _figures(taken: Sequence[Run]) -> dict[str, float]:
-    """Medians over rounds."""
+    """Returns medians over rounds."""
     rows = [
         {
             "heartbeats/s": tally.per_s,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims that ask for more than a place, and claims that no GPU can take: those are told why each GPU does not."""
+"""Claims with more conditions than a place, and claims that no GPU can take, which get the reasons of all GPUs."""
 
 import json
 import uuid
@@ -16,11 +16,11 @@ from tests.bench.api.sizes import Bench
 from tests.bench.sched.result import target
 
 TENANTS = 50
-"""That claim: few, so that each has many slices of one anti-affinity."""
+"""The number of tenants that claim: few, so that each has many slices of one anti-affinity."""
 GROUP = 16
-"""So many slices of a tenant have one anti-affinity, no two of them on a host."""
+"""This many slices of a tenant share one anti-affinity, and no two of them are on one host."""
 TOO_LARGE = {"name": "too-large", "share_permille": 50, "mem_bytes": 16 * GIB}
-"""A profile for which no GPU offers a type."""
+"""A profile that no GPU has a type for."""
 GRANTED, REFUSED = 201, 409
 ANY = "any GPU"
 CORDONED = {
@@ -30,11 +30,11 @@ CORDONED = {
 WANTED = 1.3
 
 Asked = Mapping[str, Any]
-"""What a claim says beside its tenant, profile and VM, or instead."""
+"""The members that a claim adds to tenant, profile and VM, or replaces."""
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """Each kind by one client and by several, on the whole fleet."""
+    """Measures each kind with one client and with several, on the whole fleet."""
     whole = bench.whole
     _make(bench, TOO_LARGE)
     claims.warm(bench, whole, bench.replicas)
@@ -75,7 +75,8 @@ def _make(bench: Bench, profile: Mapping[str, Any]) -> None:
 
 
 def _apart(name: str) -> Callable[[int], Asked]:
-    """Tenants take turns, so that one's claims are as many apart as there are tenants."""
+    """Returns the anti-affinity of a claim. Tenants take turns, so a tenant's claims are as far apart as there are
+    tenants."""
     return lambda number: {"anti_affinity": {"key": f"{name}-{number // (TENANTS * GROUP)}", "level": "host"}}
 
 
@@ -87,7 +88,8 @@ def _counted(bench: Bench, clients: int, asked: Callable[[int], Asked]) -> Run:
 
 
 def _figures(run: Run, status: int) -> dict[str, float]:
-    """Of all answers; `others` are those that are not as this kind's should be, as of a database that is too busy."""
+    """Returns figures of all answers; `others` are answers with another status than this kind's, such as
+    database.busy."""
     tally, counts = run
     answered = len(tally.took_ms)
     row = {

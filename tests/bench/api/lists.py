@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of long lists: the first, one far behind it, and what a tenant and a host have."""
+"""Pages of long lists: the first page, one far behind it, and the pages of one tenant and one host."""
 
 import json
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from tests.bench.api.sizes import Bench
 
 PAGE = 1000
 FAR = 20
-"""Pages that are passed over before the far one."""
+"""The number of pages to skip before the far one."""
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """One client, one page after the other."""
+    """One client fetches one page after the other."""
     whole = bench.whole
     token, tenant = whole.operator, next(iter(whole.tenants))
     rows: dict[str, Any] = {}
@@ -42,7 +42,7 @@ def _figures(bench: Bench, addresses: Sequence[Address], path: str, token: str) 
 
 
 def _far(addresses: Sequence[Address], first: str, token: str) -> tuple[str, int] | None:
-    """The path of a later page, and how many items are before it."""
+    """Returns the path of a later page, and the number of items before it; None if the list is too short."""
     path, passed = first, 0
     for _ in range(FAR):
         page = _page(addresses, path, token)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that cost little: each holds one connection and sends its next request when it has the last answer."""
+"""Clients with little overhead: each has one connection and sends its next request after the last answer."""
 
 import asyncio
 import ssl
@@ -17,7 +17,7 @@ Address = tuple[str, int]
 
 
 def address_of(url: str) -> Address:
-    """Where a server listens."""
+    """The address of a server."""
     where = urlsplit(url)
     if where.hostname is None or where.port is None:
         raise ValueError(url)
@@ -26,14 +26,14 @@ def address_of(url: str) -> Address:
 
 @dataclass(frozen=True)
 class Answer:
-    """`body` is whole."""
+    """`body`: the complete body."""
 
     status: int
     body: bytes
 
 
 class Connection:
-    """One keep-alive connection of HTTP/1.1, for answers that say how long they are."""
+    """One HTTP/1.1 keep-alive connection, for answers with a Content-Length."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -45,7 +45,7 @@ class Connection:
         return Connection(*await asyncio.open_connection(*address, ssl=tls, server_hostname=name))
 
     async def ask(self, message: bytes) -> Answer:
-        """Sends `message` as it is and returns the answer."""
+        """Sends `message` unchanged and returns the answer."""
         self._writer.write(message)
         head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
         _, _, length = head.partition(b"content-length:")
@@ -53,7 +53,7 @@ class Connection:
         return Answer(int(head[9:12]), body)
 
     def send(self, message: bytes) -> asyncio.StreamReader:
-        """For answers without an end: where they come from."""
+        """Sends a request with an endless answer; returns the reader of the answer."""
         self._writer.write(message)
         return self._reader
 
@@ -62,7 +62,7 @@ class Connection:
 
 
 def message(method: str, path: str, token: str, body: bytes = b"", **headers: str) -> bytes:
-    """The bytes of a request."""
+    """Returns the bytes of a request."""
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     if body:
@@ -73,7 +73,7 @@ def message(method: str, path: str, token: str, body: bytes = b"", **headers: st
 
 @dataclass
 class Tally:
-    """What came of a run of `seconds`; times of single requests in ms."""
+    """The result of a run of `seconds`; times of single requests in ms."""
 
     seconds: float
     took_ms: list[float] = field(default_factory=list)
@@ -109,17 +109,17 @@ def closed_loop(
     tls: ssl.SSLContext | None = None,
     anew: bool = False,
 ) -> Tally:
-    """Runs `clients` at once, spread over `addresses`; `make(client)` is its next request. Ends after `most` requests,
-    if that is earlier. `anew`: each request has a connection of its own, which is opened while it counts.
+    """Runs `clients` in parallel, spread over `addresses`; `make(client)` returns its next request. Ends after `most`
+    requests, if that is earlier. `anew`: each request opens a new connection, and the time for that counts.
 
-    Requests that were sent in time are waited for and count; so does the time that the last of them took.
+    Requests that were sent in time are awaited and count, and so does the duration of the last one.
     """
     turns = count() if most is None else iter(range(most))
     return asyncio.run(_closed_loop(addresses, clients, seconds, make, turns, tls, anew=anew))
 
 
 def ask_once(address: Address, asked: bytes) -> Answer:
-    """One request on a connection of its own."""
+    """Sends one request on a new connection."""
 
     async def ask() -> Answer:
         connection = await Connection.opened(address)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenStack Placement beside us: from PyPI, in an environment of its own, on the same PostgreSQL, with the same GPUs.
+"""OpenStack Placement as a baseline: from PyPI, in a separate environment, on the same PostgreSQL, with the same GPUs.
 
-Each GPU is a resource provider whose inventory is 20 units of ``VGPU``, each slice a consumer of one: the simplest
-model there is, without traits and trees. A claim is what Nova makes of one: candidates are asked for, one is taken,
-and its allocation is put; whoever meets a conflict asks again. Nova takes 1000 candidates unless told otherwise;
-asking for fewer is measured, too, because that is faster. To choose among them at random spares it conflicts.
+Each GPU is a resource provider with an inventory of 20 units of ``VGPU``, and each slice is a consumer of one unit.
+This is the simplest model, without traits and trees. A claim works like Nova's: it asks for candidates, chooses one,
+and puts its allocation; after a conflict it asks again. Nova's default is 1000 candidates. Fewer candidates are
+measured, too, because that is faster. Choosing among them at random avoids conflicts.
 """
 
 import asyncio
@@ -33,15 +33,15 @@ HEADERS = (
     "Host: localhost\r\nX-Auth-Token: admin\r\nOpenStack-API-Version: placement 1.39\r\nAccept: application/json\r\n"
 )
 TRIES = 10
-"""How often a claim starts anew after a conflict."""
+"""How often a claim starts again after a conflict."""
 
 
 class NotInstallableError(Exception):
-    """There is no Placement here to measure."""
+    """Placement cannot be installed on this machine."""
 
 
 def installed(directory: Path) -> Path:
-    """Returns where its programs are; installs them unless that was done already."""
+    """Returns the directory of Placement's programs; installs them if necessary."""
     binaries = directory / "bin"
     done = directory / "installed"
     if done.exists() and done.read_text() == repr(PACKAGES):
@@ -61,7 +61,8 @@ def installed(directory: Path) -> Path:
 def serving(
     binaries: Path, directory: Path, cluster: Cluster, name: str, fleet: Fleet, *, workers: int
 ) -> Iterator[Address]:
-    """With all GPUs and slices of `fleet`; as many processes as ours, each of them threaded, since it waits a lot."""
+    """Runs Placement with all GPUs and slices of `fleet`. It has as many processes as our API, with threads, because it
+    waits a lot."""
     url = cluster.create(name)
     where = _settings(directory, url)
     made = subprocess.run(
@@ -100,7 +101,7 @@ def serving(
 
 
 def claims(address: Address, clients: int, seconds: float, *, limit: int) -> Tally:
-    """A closed loop of claims; a claim takes as long as all its requests, those again after a conflict included."""
+    """A closed loop of claims; the time of a claim includes all its requests, also those after a conflict."""
     return asyncio.run(_claims(address, clients, seconds, limit))
 
 
@@ -167,7 +168,7 @@ def _listening(log: Path, process: subprocess.Popen[bytes]) -> Address:
 
 
 async def _awake(address: Address) -> None:
-    """It makes its resource classes when it starts."""
+    """Waits for Placement, which makes its resource classes when it starts."""
     connection = await Connection.opened(address)
     async with asyncio.timeout(START_S):
         answer = await connection.ask(_message("GET", "/resource_classes"))

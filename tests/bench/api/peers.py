@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims of ours and of OpenStack Placement on the same PostgreSQL and the same fleet, in turns."""
+"""Claims of our API and of OpenStack Placement, in turns, on the same PostgreSQL and the same fleet."""
 
 import statistics
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from tests.bench.api.sizes import Bench
 from tests.bench.sched.result import target
 
 LIMITS = (1000, 5)
-"""Candidates that are asked for: as Nova does by itself, and as few as the fastest way takes."""
+"""Numbers of requested candidates: Nova's default, and the fastest setting."""
 
 WANTED = 100
 
 
 def measure(bench: Bench, environment: Path) -> dict[str, Any]:
-    """Raises NotInstallableError where there is no Placement."""
+    """Compares the two. Raises NotInstallableError without Placement."""
     binaries = openstack.installed(environment)
     both = fleet.loaded(bench.cluster.create("peers"), bench.sizes.placement_hosts)
     ours: dict[int, list[Tally]] = {clients: [] for clients in bench.sizes.placement_clients}
@@ -53,7 +53,7 @@ def measure(bench: Bench, environment: Path) -> dict[str, Any]:
 
 
 def targets(gpus: int, *, ours: float, theirs: Mapping[int, float]) -> list[dict[str, Any]]:
-    """The best rates compared. `theirs`: by how many candidates were asked for; with one of 0 nothing compares."""
+    """Compares the best rates. `theirs`: by number of candidates; a rate of 0 gives no comparison."""
     name = f"claims/s at {gpus} GPUs, times Placement's best with {{}} candidates"
     times = {limit: ours / rate if rate > 0 else 0.0 for limit, rate in theirs.items()}
     return [target(name.format(limit), f">= {WANTED}", each, met=each >= WANTED) for limit, each in times.items()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much processor time processes have used, user and system, from /proc; and how fast the processors are."""
+"""The processor time of processes, user and system, from /proc; and the speed of the processors."""
 
 import os
 import subprocess
@@ -15,7 +15,8 @@ YARDSTICK = (
 
 
 def used_s(roots: Iterable[int]) -> float:
-    """Of these processes and all that descend from them. Who has ended counts once its parent has waited for it."""
+    """Returns the time of these processes and all their descendants. An ended process counts once its parent has waited
+    for it."""
     ticks: dict[int, int] = {}
     children: defaultdict[int, list[int]] = defaultdict(list)
     for process, parent, used in _processes():
@@ -30,7 +31,8 @@ def used_s(roots: Iterable[int]) -> float:
 
 
 def yardstick_ms() -> float:
-    """How long one loop of Python takes on all processors at once: which of two machines, or hours, is the faster."""
+    """Returns the time of a Python loop that runs on all processors at once: it compares the speed of machines, or of
+    hours."""
     loops = [
         subprocess.Popen([sys.executable, "-c", YARDSTICK], stdout=subprocess.PIPE, text=True)
         for _ in os.sched_getaffinity(0)
@@ -39,11 +41,11 @@ def yardstick_ms() -> float:
 
 
 def _processes() -> Iterable[tuple[int, int, int]]:
-    """(process, parent, ticks of its own and of the children that it has waited for), see proc(5)."""
+    """Yields (process, parent, ticks of the process and of the children that it has waited for); see proc(5)."""
     for directory in Path("/proc").glob("[0-9]*"):
         try:
             said = (directory / "stat").read_text()
-        except (FileNotFoundError, ProcessLookupError):  # ended since
+        except (FileNotFoundError, ProcessLookupError):  # the process has ended
             continue
         after_name = said.rpartition(")")[2].split()
         yield int(directory.name), int(after_name[1]), sum(map(int, after_name[11:15]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of claims: a tenant deletes one, its host reads what to do, and reports that the device is gone."""
+"""The end of claims: a tenant deletes a claim, its host reads the desired state and reports the device absent."""
 
 import asyncio
 import contextlib
@@ -26,15 +26,16 @@ BOOT = uuid4()
 Claim = tuple[UUID, str, str]
 """A slice, its tenant and its host."""
 Inventories = dict[str, list[tuple[str, int]]]
-"""Addresses of GPUs and their memory, by host."""
+"""Addresses and memory of GPUs, by host."""
 
 
 class _OtherAnswerError(Exception):
-    """This end of a claim goes no further."""
+    """An unexpected answer: this release goes no further."""
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """By one client and by several, on the whole fleet; a host at most once, since one has one agent."""
+    """Measures with one client and with several, on the whole fleet. Each host is used at most once, because it has one
+    agent."""
     whole = bench.whole
     left, inventories = iter(_one_of_each_host(whole)), _inventories(whole)
     rows: dict[str, Any] = {}
@@ -55,7 +56,7 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 
 def _one_of_each_host(whole: Fleet) -> list[Claim]:
-    """Of hosts in no order that the fleet has."""
+    """Returns one slice of each host, in an order unrelated to the fleet's."""
     with psycopg.connect(whole.url) as connection:
         rows = connection.execute(
             "SELECT * FROM (SELECT DISTINCT ON (h.id) s.id, t.name, h.name AS host FROM slices s"
@@ -112,7 +113,7 @@ def _inventories(whole: Fleet) -> Inventories:
 
 
 def _report(desired: Desired, inventory: Sequence[tuple[str, int]]) -> Report:
-    """All that is wanted is there, and nothing that is not."""
+    """Returns a report in which exactly the desired devices exist."""
     nothing = dict.fromkeys(ReportedGroup.model_fields, 0)
     groups = [
         ReportedGroup.model_validate(nothing | group.model_dump(include=set(nothing))) for group in desired.groups

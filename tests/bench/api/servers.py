@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers under test: PostgreSQL that waits for the disk and counts, replicas of the API, and their baseline."""
+"""The servers under test: a durable PostgreSQL with statistics, replicas of the API, and their baseline."""
 
 import contextlib
 import re
@@ -27,14 +27,14 @@ SETTINGS = {
 
 @contextlib.contextmanager
 def postgresql() -> Iterator[Cluster]:
-    """With ``fsync`` and ``synchronous_commit`` as PostgreSQL has them by itself: on."""
+    """Runs PostgreSQL with its default ``fsync`` and ``synchronous_commit``: on."""
     with Cluster.started(durable=True, settings=SETTINGS) as cluster:
         yield cluster
 
 
 @dataclass(frozen=True)
 class Replicas:
-    """Where they listen, and their processes."""
+    """Addresses and processes of the replicas."""
 
     addresses: Sequence[Address]
     processes: Sequence[int]
@@ -42,10 +42,10 @@ class Replicas:
 
 @dataclass(frozen=True)
 class Counts:
-    """What a database did: statements that clients sent, and how often the server waited for its log to be on disk.
+    """The work of a database: statements from clients, and how often the server waited for its log to be on disk.
 
-    `exec_ms`: how long its statements took, what they waited for locks included. `*_cpu_s`: processor time, user and
-    system, of replicas of the API, of the whole server of PostgreSQL, and of the clients, which are this process.
+    `exec_ms`: the duration of its statements, including waits for locks. `*_cpu_s`: processor time, user and system, of
+    the API replicas, of the whole PostgreSQL server, and of the clients, which are in this process.
     """
 
     statements: int
@@ -60,13 +60,13 @@ class Counts:
         return Counts(*(mine - before for mine, before in zip(astuple(self), astuple(other), strict=True)))
 
     def cpu_ms(self, each: int) -> dict[str, float]:
-        """Columns for a table: ms of processor time for one of so many requests."""
+        """Returns table columns: processor time in ms per request, for `each` requests."""
         used = {"API": self.api_cpu_s, "PostgreSQL": self.postgresql_cpu_s, "clients": self.clients_cpu_s}
         return {f"{who} CPU ms": 1000 * used_s / each for who, used_s in used.items()}
 
 
 def counts(cluster: Cluster, database: str, replicas: Replicas) -> Counts:
-    """Of one database, but for its log and its server, which all of them share. Transaction control counts as
+    """Counts of one database; log and processor time are those of the whole server. Transaction control counts as
     statements.
     """
     with psycopg.connect(cluster.url("postgres"), autocommit=True) as connection:
@@ -97,8 +97,8 @@ def _postmaster(cluster: Cluster) -> int:
 def replicas(
     directory: Path, url: str, *, count: int, settings: Mapping[str, str | int] | None = None
 ) -> contextlib.AbstractContextManager[Replicas]:
-    """``vgpumgr-api serve``, as often as wanted, on ports of the kernel's choice."""
-    # Few tokens stand for many users here, whom no limit would meet.
+    """Runs ``vgpumgr-api serve``, in the given number, on ports that the kernel chooses."""
+    # A few tokens stand for many users, so no limit must apply.
     unlimited = {"token_requests_per_s": 0, "tenant_requests_per_s": 0, "tenant_requests_at_once": 0}
     merged = {**unlimited, **(settings or {})}
 
@@ -109,7 +109,7 @@ def replicas(
 
 
 def bare(directory: Path, certificate: Path, key: Path, *, count: int) -> contextlib.AbstractContextManager[Replicas]:
-    """Servers that do nothing but TLS, HTTP and a fixed answer, see `tests.bench.api.bare`."""
+    """Runs servers with only TLS, HTTP and a fixed answer; see `tests.bench.api.bare`."""
     return _running(directory, count, lambda _: [sys.executable, "-m", "tests.bench.api.bare", certificate, key])
 
 

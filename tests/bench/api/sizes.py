@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much is measured: all of it, or so little that only the benchmark itself is tested."""
+"""The sizes of measurements: the full one, and a small one that only tests the benchmark."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from tests.bench.api.load import Address
 from tests.bench.api.servers import Replicas
 
 CLIENTS = 16
-"""How many ask at once where the issue does not say."""
+"""The number of simultaneous clients where the issue gives none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Hosts have four GPUs each. `rounds` are taken in turns, so that what else the machine does meets all alike.
-    `warm_claims`: so many go before claims on processes that were just started are measured.
-    `claims_of_kind`: at most so many of a kind in one run, so that the rare GPUs have room for all of them.
+    """Hosts have four GPUs each. `rounds` are taken in turns, so that other load affects all variants alike.
+    `warm_claims`: claims before a measurement on processes that were just started. `claims_of_kind`: the maximum of a
+    kind in one run, so that the rare GPUs have room for all of them.
 
-    `greedy`: connections of the client that asks for as much as it can.
+    `greedy`: connections of the greedy client.
 
-    `workers`: processes of each server under test. `placement_clients`: no more than Placement has threads, since
-    others would only wait, for minutes.
+    `workers`: processes of each server under test. `placement_clients`: no more than Placement has threads, because
+    further clients would only wait, for minutes.
     """
 
     hosts: int
@@ -42,7 +42,7 @@ class Sizes:
 
     @property
     def several(self) -> int:
-        """As many clients as targets are about, or the most that there are."""
+        """The number of clients in the targets, or the maximum if that is less."""
         return min(CLIENTS, max(self.clients))
 
 
@@ -80,7 +80,8 @@ SMALL = Sizes(
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Where an experiment runs. `directory`: for its files. `replicas`: of an API on the database of `whole`."""
+    """The environment of an experiment. `directory`: for its files. `replicas`: of an API on the database of
+    `whole`."""
 
     sizes: Sizes
     cluster: Cluster

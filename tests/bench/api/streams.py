@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many who watch events while tenants claim: how long until the last of them has a claim's event, and whether each of
-them has every event once and in order.
+"""Many clients watch events while tenants claim: the time until the last watcher has a claim's event, and whether each
+watcher gets every event once and in order.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from tests.bench.sched.result import target
 
 CLAIMS_PER_S = 10
 ROUNDS = 3
-"""As often the time that other experiments take: few claims a second say little of the slowest."""
+"""The run is this many times longer than others, because few claims a second say little about the slowest."""
 
 ID = re.compile(rb"^id: [0-9a-f]{12}-(\d+)$", re.M)
 EVENT = re.compile(rb"^id: [0-9a-f]{12}-(\d+)\ndata: (.*)$", re.M)
@@ -29,7 +29,8 @@ EVENT = re.compile(rb"^id: [0-9a-f]{12}-(\d+)\ndata: (.*)$", re.M)
 
 @dataclass
 class Heard:
-    """What all watchers were told. `numbers`: of events, by what they are of. `last_s`: when somebody had one last."""
+    """What all watchers received. `numbers`: event numbers by object. `last_s`: when the last watcher received each
+    event."""
 
     numbers: dict[str, int] = field(default_factory=dict)
     last_s: dict[int, float] = field(default_factory=dict)
@@ -37,14 +38,14 @@ class Heard:
 
 @dataclass
 class Watcher:
-    """`position`: the newest event that it has. `again`: events that it had already, or that are older than one."""
+    """`position`: its newest event. `again`: the number of events that it already had or that came out of order."""
 
     position: int
     lost: int = 0
     again: int = 0
 
     def take(self, number: int) -> None:
-        """Numbers have no gaps for who sees the whole cloud."""
+        """Takes an event. Numbers have no gaps for a watcher of the whole cloud."""
         if number <= self.position:
             self.again += 1
             return
@@ -53,7 +54,8 @@ class Watcher:
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """All watch as an operator, through all replicas in turn: no limit of a tenant or an address meets them."""
+    """All watchers use an operator's token, through all replicas in turn, so no limit of a tenant or address
+    applies."""
     return asyncio.run(_measured(bench))
 
 
@@ -72,7 +74,7 @@ async def _measured(bench: Bench) -> dict[str, Any]:
                 tasks.append(asyncio.create_task(_watch(stream, watchers[-1], heard)))
         opened_s = time.perf_counter() - begun_s
         answered_s, rate = await _claims(bench.whole, addresses, ROUNDS * bench.sizes.seconds)
-        # Who has not heard of it by then never will.
+        # A watcher without the event by then will never get it.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_S):
                 while not answered_s.keys() <= heard.numbers.keys() or _behind(watchers, heard):
@@ -114,7 +116,7 @@ async def _measured(bench: Bench) -> dict[str, Any]:
 
 
 async def _stream(connection: Connection, token: str) -> AsyncIterator[bytes]:
-    """What comes of events from now on, in the pieces in which the API sent it; the first says where that begins."""
+    """Yields new events in the pieces that the API sent; the first piece states the position."""
     reader = connection.send(message("GET", "/v1/events/watch", token))
     head = await reader.readuntil(b"\r\n\r\n")
     if not head.startswith(b"HTTP/1.1 200 ") or b"transfer-encoding: chunked" not in head.lower():
@@ -134,13 +136,13 @@ async def _watch(stream: AsyncIterator[bytes], watcher: Watcher, heard: Heard) -
 
 
 def _behind(watchers: Sequence[Watcher], heard: Heard) -> int:
-    """How many events somebody had and others not yet."""
+    """Returns how many events some watchers have and others do not have yet."""
     newest = max(heard.last_s, default=0)
     return sum(max(newest - each.position, 0) for each in watchers)
 
 
 async def _claims(whole: Fleet, addresses: Sequence[Address], seconds: float) -> tuple[dict[str, float], float]:
-    """Returns when each was answered, by slice, and how many there were in a second."""
+    """Returns the time of each claim's answer, by slice, and the rate of claims per second."""
     answered_s: dict[str, float] = {}
     tenants = cycle(whole.tenants.items())
     begun_s = time.perf_counter()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Agents that wait for their desired state while claims change it: how long until each hears of its change."""
+"""Agents that wait for their desired state while claims change it: the time until each learns of its change."""
 
 import asyncio
 import json
@@ -15,14 +15,15 @@ from tests.bench.api.sizes import Bench
 
 WAIT_S = 60
 CLAIMS_PER_S = 20
-# An API that has taken in whoever came answers this fast, so often in a row. A machine with more to do may never.
+# An API that has accepted all waiting requests answers this fast, so often in a row. On a busy machine this may never
+# happen.
 QUIET_S = 0.05
 QUIET_ANSWERS = 20
 QUIET_WITHIN_S = 10
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """So many hosts wait; now and then one of them gets a slice."""
+    """This many hosts wait; now and then one of them gets a slice."""
     waits_ms, opened_s = asyncio.run(_fan_out(bench, bench.whole, bench.addresses))
     ordered = sorted(waits_ms)
     row = {
@@ -84,7 +85,7 @@ async def _fan_out(bench: Bench, whole: Fleet, addresses: Sequence[Address]) -> 
 
 
 async def _quiet(address: Address, host: str, token: str) -> None:
-    """Until requests to wait that were sent have been read: what waits says nothing."""
+    """Waits until the API has read all waiting requests, because a waiting request gets no answer."""
     connection = await Connection.opened(address)
     in_a_row = 0
     until_s = time.perf_counter() + QUIET_WITHIN_S

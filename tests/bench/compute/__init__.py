@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What real compute costs and how it is shared, beside the same programs run directly on the same library."""
+"""The cost of real compute and how it is shared, compared with the same programs run directly on the same library."""

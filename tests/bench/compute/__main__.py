@@ -3,7 +3,7 @@
 
     python -m tests.bench.compute [--only NAME ...] [--quick] [--strict]
 
-Ends with all targets, met or not. A missed target is no failure unless --strict asks for that.
+The output ends with all targets, met or missed. A missed target is a failure only with --strict.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EXPERIMENTS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print and keep; the exit status."""
+    """Run the experiments, print and store the results, and return the exit status."""
     parser = argparse.ArgumentParser(prog="make bench-compute", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, metavar="NAME", help=f"of {', '.join(EXPERIMENTS)}")
     parser.add_argument("--quick", action="store_true", help="only see that all of it runs")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call costs through a tenant, beside the same program on the same library directly.
+"""The cost of calls through a tenant, compared with the same program directly on the same library.
 
-One tenant, which is alone. The two ways run in turns; each figure is the median over turns, and each ratio the median
-of the ratios of a turn.
+There is only one tenant. The two ways run in turns; each figure is the median over turns, and each ratio the median of
+the turns' ratios.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COPIES_FROM_KIB = (4096, 16384)
 
 
 def measure(*, quick: bool = False) -> dict[str, Any]:
-    """Calls and copies, `TURNS` times each way."""
+    """Measure calls and copies, `TURNS` times each way."""
     client, pingpong = built("client", "OpenCL"), built("pingpong")
     turns: list[dict[str, dict[str, float]]] = []
     with site(CONFIGURATION) as running:
@@ -44,7 +44,7 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
 
 
 def result(turns: list[dict[str, dict[str, float]]], leases: int) -> dict[str, Any]:
-    """In the shape of tests/bench/sched/result.py."""
+    """Return the result in the form of tests/bench/sched/result.py."""
     names = list(turns[0]["direct"])
     table = {name: row(turns, name) for name in names}
     pingpong_us = statistics.median(turn["futex"]["pingpong_us"] for turn in turns)
@@ -71,7 +71,7 @@ def row(turns: list[dict[str, dict[str, float]]], name: str) -> dict[str, float]
 
 
 def targets(table: dict[str, dict[str, float]], pingpong_us: float, leases: int) -> list[dict[str, Any]]:
-    """What the design asks for."""
+    """Return the targets from the design."""
     parked_us = PARKED_PINGPONGS * pingpong_us + PARKED_US
     asynchronous_us, parked = table["enqueue_us"]["tenant"], table["round_trip_us"]["tenant"]
     null, finish = table["null_kernels_per_s"]["ratio"], table["enqueue_finish_us"]["ratio"]

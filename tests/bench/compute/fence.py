@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fence costs a native program, beside the same program without one, on the fake of NVIDIA's driver.
+"""The cost of a fence for a native program, compared with the same program without one, on the fake of NVIDIA's driver.
 
-The fake answers from another process, in the time that a real driver takes for a slow call. So what a fence adds to a
-call is said in microseconds as well, and a call that the fence answers alone is its cost without any driver.
+The fake answers from another process, in the time that a real driver needs for a slow call. So the cost that a fence
+adds to a call is also given in microseconds. A call that the fence answers alone shows its cost without any driver.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tests.compute.native_rig import NativeProgram
 
 TURNS, QUESTIONS = 7, 2000
 OTHER_RATIO, PROCESSOR_US = 2.0, 30.0
-# c/fence_hostile.c
+# the number of refused calls in c/fence_hostile.c
 REFUSED = 20000
 
 
 def measure(*, quick: bool = False) -> dict[str, Any]:
-    """Calls and starts, with and without a fence in turns; medians over turns."""
+    """Measure calls and starts, with and without a fence in turns; medians over turns."""
     turns, questions = (1, 50) if quick else (TURNS, QUESTIONS)
     took: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder, run_gpu() as gpu:
@@ -61,7 +61,7 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
 
 @contextmanager
 def run_direct(gpu: Gpu) -> Any:
-    """The program that is told what to do, with the fake's driver in it and without a fence."""
+    """Run the program that takes commands, with the fake's driver and without a fence."""
     command = (sys.executable, "-S", str(PROGRAM), str(gpu.fake.directory / "socket"), gpu.version)
     environment = os.environ | gpu.environment
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -71,7 +71,7 @@ def run_direct(gpu: Gpu) -> Any:
 
 
 def ask(run: Callable[[], Any], questions: int) -> float:
-    """Microseconds of a question to the driver."""
+    """Return the time of a question to the driver, in microseconds."""
     with run() as running:
         program = getattr(running, "program", running)
         assert program.do("begin") == "ok None"
@@ -79,7 +79,7 @@ def ask(run: Callable[[], Any], questions: int) -> float:
 
 
 def costs(process: subprocess.Popen[str], way: str, note: Callable[[str, float], None]) -> None:
-    """Microseconds of calls that no driver answers."""
+    """Return the time of calls that no driver answers, in microseconds."""
     assert process.stdout
     for _ in range(2):
         name, value = process.stdout.readline().split()
@@ -87,13 +87,13 @@ def costs(process: subprocess.Popen[str], way: str, note: Callable[[str, float],
 
 
 def processor_s(pid: int) -> float:
-    """Of a process, so far."""
+    """Return the processor time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def result(took: dict[str, float]) -> dict[str, Any]:
-    """In the shape of tests/bench/sched/result.py."""
+    """Return the result in the form of tests/bench/sched/result.py."""
     rows = {
         "a question that the driver answers": "question",
         "a call that is none of a driver's": "other",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that wait for their own host: small kernels with pauses. Two tenants together, beside one alone."""
+"""Programs with small kernels and pauses of their host: two tenants together, compared with one alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEAST = 1.7
 
 
 def measure(*, quick: bool = False) -> dict[str, Any]:
-    """Requests a second and how long each takes."""
+    """Measure requests per second and their duration."""
     client = built("client", "OpenCL")
     requests = str(QUICK_REQUESTS if quick else REQUESTS)
     with site(CONFIGURATION) as running:

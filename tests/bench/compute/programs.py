@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small network that tinygrad trains and asks, through a tenant that is alone and directly, in turns.
+"""A small network that tinygrad trains and runs, in turns directly and through a tenant that is alone.
 
-The values must be the same, bit for bit; what differs is how long a step takes.
+The values must be the same, bit for bit; only the duration of a step differs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEAST = 0.95
 
 
 def measure(*, quick: bool = False) -> dict[str, Any]:
-    """Training and inference, `TURNS` times each way."""
+    """Measure training and inference, `TURNS` times each way."""
     turns, steps = (1, 30) if quick else (TURNS, STEPS)
     table: dict[str, dict[str, float]] = {}
     targets = []
@@ -58,7 +58,7 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
 
 
 def once(running: Site, tenant: str | None, what: str, steps: int) -> tuple[list[str], float]:
-    """The values, and the median duration of a step in ms."""
+    """Return the values, and the median duration of a step in ms."""
     output = running.run(tenant, sys.executable, PROGRAM, what, str(steps), environment={"DEV": "CL"})
     found = json.loads(output.splitlines()[-1])
     return found["values"], statistics.median(found["ms"][min(WARM, steps // 2) :])

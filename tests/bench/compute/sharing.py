@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants that always have work: lease time beside their entitlement, and work per leased second beside alone."""
+"""Tenants that always have work: lease time compared with entitlement, and work per leased second compared with a
+tenant alone."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ POINTS = 1.0
 
 
 def measure(*, quick: bool = False) -> dict[str, Any]:
-    """Two tenants, 3:1, with kernels of each length."""
+    """Measure two tenants with weights 3:1, with kernels of each length."""
     seconds = QUICK_SECONDS if quick else SECONDS
     client = built("client", "OpenCL")
     table: dict[str, dict[str, float]] = {}
@@ -61,7 +62,7 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
 def work(
     running: Site, names: list[str], client: Any, kernel_us: int, seconds: float, rounds: float
 ) -> dict[str, dict[str, float]]:
-    """Of each tenant, over `seconds` in which all of them work: kernels that ended, lease time in s, gates."""
+    """Return for each tenant, over `seconds` in which all of them work: ended kernels, lease time in s, gates."""
     words = ("work", str(kernel_us), str(seconds + 2 * START_S), str(int(rounds)))
     started = [running.start(name, client, *words) for name in names]
     wait_until_all_work(running, names)
@@ -84,12 +85,12 @@ def work(
 
 
 def finished(tenant: dict[str, Any]) -> int:
-    """Kernels that have ended, of the tenant's processes."""
+    """Return the number of ended kernels of the tenant's processes."""
     return sum(process["finished"] for process in tenant["processes"])
 
 
 def wait_until_all_work(running: Site, names: list[str]) -> None:
-    """Until each of the tenants has a process that has computed for a while; TimeoutError."""
+    """Wait until each of the tenants has a process that has computed for a while. Raises TimeoutError."""
     end_s = time.monotonic() + START_S
     while any(finished(running.tenants()[name]) < WARM_KERNELS for name in names):
         if time.monotonic() > end_s:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker with tenants for the time of a measurement, and programs run directly or through one of them."""
+"""A broker with tenants for a measurement, and programs that run directly or through one of the tenants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ START_S = 30
 
 
 def built(name: str, *libraries: str) -> Path:
-    """The program of NAME.c, compiled if its source is newer; CalledProcessError."""
+    """Return the program of NAME.c, compiled if its source is newer. Raises CalledProcessError."""
     source, program = HERE / f"{name}.c", BUILT / name
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         BUILT.mkdir(parents=True, exist_ok=True)
@@ -43,23 +43,23 @@ def built(name: str, *libraries: str) -> Path:
 
 
 def figures(output: str) -> dict[str, float]:
-    """Of lines "NAME VALUE"."""
+    """Parse lines "NAME VALUE"."""
     words = (line.split() for line in output.splitlines())
     return {line[0]: float(line[1]) for line in words if len(line) == 2}
 
 
 @dataclass(frozen=True)
 class Site:
-    """A running broker. `directory` has its sockets."""
+    """A running broker. `directory`: holds its sockets."""
 
     directory: Path
 
     def command(self, tenant: str, words: Sequence[str | Path]) -> list[str]:
-        """The command line that runs `words` in `tenant`."""
+        """Return the command line that runs `words` in `tenant`."""
         return [*VGPUMGR, "run", "--run-directory", str(self.directory), "--tenant", tenant, "--", *map(str, words)]
 
     def run(self, tenant: str | None, *words: str | Path, environment: Mapping[str, str] | None = None) -> str:
-        """What the command says on standard output, in `tenant` or directly; CalledProcessError."""
+        """Run a command, in `tenant` or directly, and return its standard output. Raises CalledProcessError."""
         done = self.start(tenant, *words, environment=environment)
         output, _ = done.communicate()
         if done.returncode:
@@ -69,12 +69,12 @@ class Site:
     def start(
         self, tenant: str | None, *words: str | Path, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        """The same, without waiting."""
+        """Start the command without waiting for its end."""
         command = list(map(str, words)) if tenant is None else self.command(tenant, words)
         return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, env={**os.environ, **(environment or {})})
 
     def tenants(self) -> dict[str, dict[str, Any]]:
-        """What the broker says of each tenant, by name."""
+        """Return the broker's record of each tenant, by name."""
         show = [*VGPUMGR, "broker", "show", "--run-directory", str(self.directory), "-o", "json"]
         shown = subprocess.run(show, check=True, capture_output=True, text=True)
         return {tenant["name"]: tenant for tenant in json.loads(shown.stdout)["tenants"]}
@@ -82,7 +82,7 @@ class Site:
 
 @contextmanager
 def site(configuration: str) -> Iterator[Site]:
-    """A broker with this configuration (TOML, docs/compute.md), until the block ends."""
+    """Run a broker with this configuration (TOML, docs/compute.md) until the block ends."""
     with tempfile.TemporaryDirectory(prefix="vgpumgr-bench-") as directory:
         BUILT.mkdir(parents=True, exist_ok=True)
         file, run = Path(directory) / "broker.toml", Path(directory) / "run"
@@ -99,7 +99,7 @@ def site(configuration: str) -> Iterator[Site]:
 
 
 def wait_for_broker(running: Site, broker: subprocess.Popen[bytes]) -> None:
-    """Until it answers; TimeoutError, ChildProcessError if it ends instead."""
+    """Wait until the broker answers. Raises TimeoutError, and ChildProcessError if the broker ends."""
     end_s = time.monotonic() + START_S
     while time.monotonic() < end_s:
         if broker.poll() is not None:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the start of a program to its first result: its tenant's first program, and the next ones with the same sources.
+"""The time from the start of a program to its first result: for a tenant's first program, and for later ones with the
+same sources.
 
-The programs' own caches are off. The library used directly has its cache on disk, which the first program finds empty.
+The programs' own caches are off. The library that is used directly has its cache on disk, which is empty for the first
+program.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ MOST = 1.5
 
 
 def measure(*, quick: bool = False) -> dict[str, Any]:
-    """Each program, directly and through a tenant of a new broker."""
+    """Measure each program, directly and through a tenant of a new broker."""
     table: dict[str, dict[str, float]] = {}
     targets = []
     for name, words in WORDS.items():
@@ -57,7 +59,7 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
 
 
 def once(running: Site, tenant: str | None, cache: str, words: tuple[str, ...]) -> float:
-    """Seconds until the program's first line."""
+    """Return the seconds until the program's first line."""
     command = [sys.executable, str(PROGRAMS / words[0]), *words[1:]]
     if tenant:
         command = running.command(tenant, command)
