@@ -57,7 +57,8 @@ class Turn:
 
 def attempts_that_wait(*asked: Any, **more: Any) -> list[Any]:
     """Returns only the last of `placement`'s attempts. It waits for a GPU that another claim holds; the others skip
-    it."""
+    it.
+    """
     return ATTEMPTS(*asked, **more)[-1:]
 
 

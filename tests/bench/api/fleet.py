@@ -158,7 +158,8 @@ def half_cordoned(url: str, less_permille: int) -> Iterator[None]:
 
 def _await_schedulable(connection: psycopg.Connection[Any], odd: str) -> None:
     """Waits until the API's hints match: GPUs of cordoned hosts cannot take claims, and the others can if they have
-    room."""
+    room.
+    """
     outdated = (
         f"SELECT count(*) FROM gpus g JOIN hosts h ON h.id = g.host_id WHERE {odd}"
         f" AND g.schedulable <> (h.state = 'ready' AND g.mem_used + {MEM} <= g.mem_bytes)"
@@ -172,7 +173,8 @@ def _await_schedulable(connection: psycopg.Connection[Any], odd: str) -> None:
 
 def _originals(world: World) -> UUID:
     """Makes the originals with number 0 and returns the slice. The host is cordoned, so it does not belong to the
-    fleet."""
+    fleet.
+    """
     world.tenant("account-0")
     world.tenant("project-0", account="account-0")
     world.profile(share=SHARE, gib=1, name=PROFILE)

@@ -76,7 +76,8 @@ def _make(bench: Bench, profile: Mapping[str, Any]) -> None:
 
 def _apart(name: str) -> Callable[[int], Asked]:
     """Returns the anti-affinity of a claim. Tenants take turns, so a tenant's claims are as far apart as there are
-    tenants."""
+    tenants.
+    """
     return lambda number: {"anti_affinity": {"key": f"{name}-{number // (TENANTS * GROUP)}", "level": "host"}}
 
 
@@ -89,7 +90,8 @@ def _counted(bench: Bench, clients: int, asked: Callable[[int], Asked]) -> Run:
 
 def _figures(run: Run, status: int) -> dict[str, float]:
     """Returns figures of all answers; `others` are answers with another status than this kind's, such as
-    database.busy."""
+    database.busy.
+    """
     tally, counts = run
     answered = len(tally.took_ms)
     row = {

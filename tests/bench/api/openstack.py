@@ -62,7 +62,8 @@ def serving(
     binaries: Path, directory: Path, cluster: Cluster, name: str, fleet: Fleet, *, workers: int
 ) -> Iterator[Address]:
     """Runs Placement with all GPUs and slices of `fleet`. It has as many processes as our API, with threads, because it
-    waits a lot."""
+    waits a lot.
+    """
     url = cluster.create(name)
     where = _settings(directory, url)
     made = subprocess.run(

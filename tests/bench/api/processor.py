@@ -16,7 +16,8 @@ YARDSTICK = (
 
 def used_s(roots: Iterable[int]) -> float:
     """Returns the time of these processes and all their descendants. An ended process counts once its parent has waited
-    for it."""
+    for it.
+    """
     ticks: dict[int, int] = {}
     children: defaultdict[int, list[int]] = defaultdict(list)
     for process, parent, used in _processes():
@@ -32,7 +33,8 @@ def used_s(roots: Iterable[int]) -> float:
 
 def yardstick_ms() -> float:
     """Returns the time of a Python loop that runs on all processors at once: it compares the speed of machines, or of
-    hours."""
+    hours.
+    """
     loops = [
         subprocess.Popen([sys.executable, "-c", YARDSTICK], stdout=subprocess.PIPE, text=True)
         for _ in os.sched_getaffinity(0)

@@ -35,7 +35,8 @@ class _OtherAnswerError(Exception):
 
 def measure(bench: Bench) -> dict[str, Any]:
     """Measures with one client and with several, on the whole fleet. Each host is used at most once, because it has one
-    agent."""
+    agent.
+    """
     whole = bench.whole
     left, inventories = iter(_one_of_each_host(whole)), _inventories(whole)
     rows: dict[str, Any] = {}

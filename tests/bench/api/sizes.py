@@ -81,7 +81,8 @@ SMALL = Sizes(
 @dataclass(frozen=True, kw_only=True)
 class Bench:
     """The environment of an experiment. `directory`: for its files. `replicas`: of an API on the database of
-    `whole`."""
+    `whole`.
+    """
 
     sizes: Sizes
     cluster: Cluster

@@ -30,7 +30,8 @@ EVENT = re.compile(rb"^id: [0-9a-f]{12}-(\d+)\ndata: (.*)$", re.M)
 @dataclass
 class Heard:
     """What all watchers received. `numbers`: event numbers by object. `last_s`: when the last watcher received each
-    event."""
+    event.
+    """
 
     numbers: dict[str, int] = field(default_factory=dict)
     last_s: dict[int, float] = field(default_factory=dict)
@@ -55,7 +56,8 @@ class Watcher:
 
 def measure(bench: Bench) -> dict[str, Any]:
     """All watchers use an operator's token, through all replicas in turn, so no limit of a tenant or address
-    applies."""
+    applies.
+    """
     return asyncio.run(_measured(bench))
 
 

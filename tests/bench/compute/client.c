@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What OpenCL calls cost: an ordinary program on the standard loader.
+ * The cost of OpenCL calls: an ordinary program on the standard loader.
  *
  *	client calls			cost of single calls and of launches
  *	client copies			bandwidth of reads, writes and maps
  *	client work KERNEL_US SECONDS [ROUNDS]
- *			always has kernels of about that length queued, and says how
- *			many ended
+ *			always has kernels of about that length queued, and prints
+ *			how many ended
  *	client gaps KERNEL_US GAP_US REQUESTS [ROUNDS]
  *			requests of eight kernels, with a pause of the host after
- *			each kernel, and a wait for each second one
+ *			each kernel, and a wait for every second kernel
  *
  * Prints lines "NAME VALUE" with the unit in the name.  Any failing call ends
  * the program with status 1 and the call's name.
@@ -227,13 +227,13 @@ static void measure_copies(void)
 }
 
 #define WORK_ITEMS 512
-/* Work that is queued ahead: so many batches of about that length. */
+/* The work that is queued ahead: BATCHES batches of about BATCH_US each. */
 #define BATCHES 4
 #define BATCH_US 20000.0
 
 static cl_kernel spin;
 
-/* Rounds of the spin kernel for about `kernel_us` on this machine. */
+/* Returns the rounds of the spin kernel that take about `kernel_us` on this machine. */
 static int calibrate(double kernel_us)
 {
 	int rounds = 1000;
@@ -279,7 +279,7 @@ static void begin_work(double kernel_us, const char *given_rounds)
 	fflush(stdout);
 }
 
-/* Launches a batch; the event is that of its last kernel. */
+/* Launches a batch; returns the event of its last kernel. */
 static cl_event launch_batch(int count)
 {
 	size_t global = WORK_ITEMS, local = 64;

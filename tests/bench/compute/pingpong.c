@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Two processes wake each other by a futex in shared memory, as often as asked.
- * Prints "pingpong_us N", the mean round trip: the least that any parked answer
- * of another process costs on this machine.
+ * Prints "pingpong_us N", the mean round trip: the minimum cost of any answer
+ * from another process that has to be woken, on this machine.
  */
 #include <linux/futex.h>
 #include <stdatomic.h>

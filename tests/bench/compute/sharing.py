@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tenants that always have work: lease time compared with entitlement, and work per leased second compared with a
-tenant alone."""
+tenant alone.
+"""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 
     python -m tests.bench.kmod [--strict] [--measured FILE]
 
-Compiles the module with each baseline's scheduler in it (modules.py), boots a lab host under `--icount`, and plays to
-one module after the other there (inside.py). A missed target is no failure unless --strict asks for that. --measured
-takes what an earlier run left.
+Compiles the module with each baseline's scheduler (modules.py), boots a lab host under `--icount`, and runs the same
+workload on one module after the other (inside.py). A missed target is a failure only with --strict. --measured uses the
+measurements of an earlier run.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from tests.bench.sched.result import digest, show, target
 MEASURED = Path("build/bench/kmod-measured.json")
 OUTPUT = ROOT / "build" / "bench" / "kmod.json"
 INSTRUCTIONS_MAX = {1: 17_600, 8: 16_200, 32: 16_100}
-"""Of the module's threads for one item that does nothing, by items per doorbell: measured, and 10 % more."""
+"""The limit for the instructions of the module's threads per empty item, by items per doorbell: measured, plus 10 %."""
 EACH_MAX, EACH = 1.01, "<= 1.01: one, and batches that the window cuts"
-"""Of doorbells and of trapped accesses for as many items as a doorbell tells of."""
+"""The limit for doorbells and for trapped accesses, per batch of items."""
 ITEM_NS = URGENT_US * US
 DECISION_NS = 100_000
-"""What waking, deciding and answering may add to the wait for a piece that cannot be interrupted."""
+"""The most that wakeup, decision and answer may add to the wait for a piece that cannot be interrupted."""
 
 Found = dict[str, Any]
 Figures = dict[str, Any]
@@ -54,7 +54,7 @@ Targets = list[dict[str, Any]]
 
 
 def measured() -> Found:
-    """What each module does, from a lab host in virtual time; CalledProcessError."""
+    """Return the measurements of each module from a lab host in virtual time. Raises CalledProcessError."""
     build()
     (ROOT / MEASURED.parent).mkdir(parents=True, exist_ok=True)
     inside = ("python3", "-m", "tests.bench.kmod.inside", str(MEASURED), OURS, *BASELINES)
@@ -69,14 +69,16 @@ def measured() -> Found:
 
 
 def add_lags(row: Figures) -> None:
-    """What follows from the stays; here, as exact arithmetic takes long in virtual time."""
+    """Add the lags that follow from the stays. This happens outside the lab, because exact arithmetic is slow in
+    virtual time.
+    """
     stays = [Stay(**stay) for stay in row["stays"]]
     changes = [Change(**change) for change in row["changes"]]
     row["worst_lag_ns"], row["worst_spread_ns"] = furthest(lags(stays, changes))
 
 
 def fairness(found: Found) -> tuple[Figures, Targets]:
-    """The ten seconds with changes, under each scheduler."""
+    """Return the ten seconds with changes, under each scheduler."""
     figures: Figures = {}
     targets = []
     for size in SIZES:
@@ -105,7 +107,7 @@ def fairness(found: Found) -> tuple[Figures, Targets]:
 
 
 def costs(ours: Found) -> tuple[Figures, Targets]:
-    """What an item costs, and what idling does."""
+    """Return the cost of an item, and of idling."""
     table, targets = {}, []
     for batch in BATCHES:
         row = ours[f"cost {batch}"]
@@ -131,7 +133,7 @@ def costs(ours: Found) -> tuple[Figures, Targets]:
 
 
 def priority(ours: Found) -> tuple[Figures, Targets]:
-    """How long a tenant of the latency band waits for a piece that cannot be interrupted."""
+    """Return how long a tenant of the latency band waits for a piece that cannot be interrupted."""
     table = {
         f"band {band}": {
             name: round((ours[f"priority {band}"][f"{name}_ns"] - ITEM_NS) / 1000, 1) for name in ("p50", "p99", "max")
@@ -148,7 +150,7 @@ def priority(ours: Found) -> tuple[Figures, Targets]:
 
 
 def result(found: Found) -> dict[str, Any]:
-    """In the shape of tests/bench/sched/result.py."""
+    """Return the result in the form of tests/bench/sched/result.py."""
     ours = found[OURS]
     shares, share_targets = fairness(found)
     cost, cost_targets = costs(ours)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of the benchmark that runs inside a lab host, in virtual time: the module, VFIO clients, its counters.
+"""The part of the benchmark inside a lab host, in virtual time: the module, VFIO clients, and counters.
 
 tests/lab/lab run --icount -- python3 -m tests.bench.kmod.inside OUTPUT MODULE...
 
-Of a baseline's MODULE (build/bench/kmod/*.ko) only the fairness is measured, of "vgpumgr" everything.
+For a baseline's MODULE (build/bench/kmod/*.ko) only the fairness is measured, for "vgpumgr" everything.
 """
 
 import json
@@ -47,7 +47,7 @@ def sleep_until(deadline_ns: int) -> None:
 
 
 def saturator(loads: list[tuple[str, Member]]) -> Client:
-    """One process that keeps these slices full until it is killed."""
+    """Start one process that keeps these slices full until it is killed."""
     arguments = ["--json", "--seconds", "600"]
     for uuid, one in loads:
         queue = {"depth": one.depth, "batch": one.depth // 4, "queued_min": 1}
@@ -57,14 +57,14 @@ def saturator(loads: list[tuple[str, Member]]) -> Client:
 
 
 def join(gpu: Gpu, one: Member, weight: int) -> tuple[str, int]:
-    """A tenant and its slice, without work; the slice, and when the tenant was there."""
+    """Make a tenant and its slice, without work; return the slice, and the time at which the tenant existed."""
     gpu.tenant(one.name, weight=weight, timeslice_us=TIMESLICE_NS // 1000)
     made_ns = time.monotonic_ns()
     return gpu.slice(one.name), made_ns
 
 
 def leave(gpu: Gpu, one: Member, uuid: str, user: Client) -> int:
-    """When its items are done; when it was gone."""
+    """End a client after its items, and remove its slice and tenant; return the time."""
     user.end()
     user.wait()
     gpu.sysfs.remove(uuid)
@@ -73,9 +73,9 @@ def leave(gpu: Gpu, one: Member, uuid: str, user: Client) -> int:
 
 
 def fairness(gpu: Gpu, size: int) -> dict[str, Any]:
-    """Ten seconds with a leave, a join and a new weight: what the module's tracepoints say from the first item on.
+    """Run ten seconds with a leave, a join and a new weight; return the module's tracepoints from the first item on.
 
-    The figures are of the ten seconds.
+    The figures cover the ten seconds.
     """
     played = members(size)
     gpu.set_max_chunk_us(MAX_CHUNK_NS // 1000)
@@ -130,7 +130,9 @@ def fairness(gpu: Gpu, size: int) -> dict[str, Any]:
 
 
 def spent_ns(beginning: str) -> int:
-    """Processor time of kernel threads by the beginning of their names: in virtual time, instructions."""
+    """Return the processor time of kernel threads by a prefix of their names; in virtual time it counts
+    instructions.
+    """
     total = 0
     for comm in Path("/proc").glob("[0-9]*/comm"):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -140,7 +142,7 @@ def spent_ns(beginning: str) -> int:
 
 
 def cost(gpu: Gpu, batch: int) -> dict[str, Any]:
-    """Items that do nothing: what is left is the module's own work, by its engine's thread and the slice's worker."""
+    """Run empty items: the cost is the module's own, in the engine's thread and the slice's worker."""
     gpu.tenant("cost", weight=100, timeslice_us=1000)
     uuid = gpu.slice("cost")
 
@@ -165,7 +167,7 @@ def cost(gpu: Gpu, batch: int) -> dict[str, Any]:
 
 
 def idle(gpu: Gpu) -> dict[str, Any]:
-    """Wakeups of the module's threads in two seconds in which open slices have nothing to do."""
+    """Return the wakeups of the module's threads in two seconds in which open slices have nothing to do."""
     gpu.tenant("free", weight=100, timeslice_us=1000)
     gpu.tenant("capped", weight=100, timeslice_us=1000, cap_us=2000, cap_period_us=10000)
     slices = [gpu.slice(tenant) for tenant in ("free", "capped")]
@@ -182,7 +184,7 @@ def idle(gpu: Gpu) -> dict[str, Any]:
 
 
 def priority(gpu: Gpu, band: str) -> dict[str, Any]:
-    """A 50 us item every 10 ms beside four tenants whose 400 us items cannot be interrupted."""
+    """Run a 50 us item every 10 ms beside four tenants whose 400 us items cannot be interrupted."""
     gpu.set_max_chunk_us(CHUNK_US)
     load = {}
     for number in range(4):
@@ -201,7 +203,7 @@ def priority(gpu: Gpu, band: str) -> dict[str, Any]:
 
 
 def traps(gpu: Gpu, batch: int) -> dict[str, Any]:
-    """Accesses of a guest to the function per item, beside those that open, enable and close it."""
+    """Return a guest's accesses to the function per item, without those that open, enable and close it."""
     gpu.tenant("traps", weight=100, timeslice_us=1000)
     uuid = gpu.slice("traps")
     found = []
@@ -217,7 +219,7 @@ def traps(gpu: Gpu, batch: int) -> dict[str, Any]:
 
 
 def parts(gpu: Gpu, module: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and figures of each thing that is measured."""
+    """Yield name and figures of each measurement."""
     for size in SIZES:
         yield f"fairness {size}", fairness(gpu, size)
     if module != OURS:
@@ -227,14 +229,14 @@ def parts(gpu: Gpu, module: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "idle", idle(gpu)
     for band in ("latency", "fair"):
         yield f"priority {band}", priority(gpu, band)
-    for batch in BATCHES:  # last: what counts them costs instructions
+    for batch in BATCHES:  # last, because the counting itself costs instructions
         yield f"traps {batch}", traps(gpu, batch)
 
 
 def measure(module: str) -> dict[str, Any]:
-    """With this module loaded; it is unloaded afterwards."""
+    """Measure with this module loaded; unload it afterwards."""
     if module != OURS:
-        shutil.copy(BUILT / f"{module}.ko", "/lab/vgpumgr.ko")  # what lab-insmod loads
+        shutil.copy(BUILT / f"{module}.ko", "/lab/vgpumgr.ko")  # the module that lab-insmod loads
     with the_gpu() as gpu, quiet_udev():
         gpu.clear()
         found: dict[str, Any] = {"kernel": platform.release(), "engine": gpu.control.gpu(ADDRESS).engine}

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine owed each tenant, from its stays and from what else moves a lag.
+"""The lag of each tenant, from its stays on the engine and from the other events that change a lag.
 
-By R4 as tests/sched/exact.py has it, the reference of the core's own tests: who first has work has a lag of 0, or
-credit for what it slept since it was made, at most a timeslice; who has none any more stays in the average until it has
-paid its debt; a new weight keeps the lag. Against the time that was served: what nobody was charged has no part.
+The rules are R4 as in tests/sched/exact.py, the reference of the core's own tests. A tenant that gets its first work
+has a lag of 0, or credit for its sleep since it was made, at most a timeslice. A tenant without work stays in the
+average until its debt is paid. A new weight keeps the lag. Lags are relative to the served time: time that no tenant
+was charged does not count.
 """
 
 from collections import deque
@@ -17,15 +18,15 @@ Lags = Mapping[str, Fraction]
 
 
 class Account:
-    """The tenants of one engine. `timeslice_ns`: of all of them."""
+    """The tenants of one engine. `timeslice_ns`: the timeslice of all of them."""
 
     def __init__(self, timeslice_ns: int) -> None:
         self.timeslice_ns = timeslice_ns
-        self.level = Level(MAX_CHUNK_NS)  # who was picked is known: no deadline matters
+        self.level = Level(MAX_CHUNK_NS)  # the picks are known, so deadlines do not matter
         self.parties: dict[str, Party] = {}
 
     def charge(self, name: str, ns: int) -> None:
-        """ValueError if it had no work."""
+        """Charge a tenant. Raises ValueError if it had no work."""
         party = self.parties.get(name)
         if party is None or not party.ready:
             raise ValueError(f"{name} ran without work")
@@ -52,16 +53,16 @@ class Account:
             del self.parties[name]
 
     def lags(self) -> Lags:
-        """In ns, of who has work or is still in debt."""
+        """Return the lags of tenants with work or debt, in ns."""
         v = self.level.v
         return {party.name: party.weight * (v - party.v) for party in self.level.members}
 
 
 def lags(stays: Sequence[Stay], changes: Sequence[Change], *, timeslice_ns: int = TIMESLICE_NS) -> Iterator[Lags]:
-    """After every stay and every change, and where a change falls into a stay, before it.
+    """Yield the lags after every stay and every change, and also before a change inside a stay.
 
-    A lag falls only while its tenant runs, rises only while it does not, and jumps only at changes: no value in between
-    is beyond these.
+    A lag falls only while its tenant runs, rises only while it does not run, and jumps only at changes. So no value in
+    between exceeds the yielded ones.
     """
     account = Account(timeslice_ns)
     due = deque(sorted(changes, key=lambda change: change.time_ns))
@@ -81,7 +82,7 @@ def lags(stays: Sequence[Stay], changes: Sequence[Change], *, timeslice_ns: int 
 
 
 def furthest(found: Iterator[Lags]) -> tuple[int, int]:
-    """The lag furthest from zero, and how far the lag of one tenant moved between any two moments; in ns."""
+    """Return the lag furthest from zero, and the largest movement of one tenant's lag between two moments, in ns."""
     least: dict[str, Fraction] = {}
     most: dict[str, Fraction] = {}
     for moment in found:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel module with other schedulers: the same engine, rings and workers, but functions of the core replaced.
+"""The kernel module with other schedulers: the same engine, rings and workers, but some functions of the core are
+replaced.
 
-The sources of kmod/ stay as they are. What a picker (pickers/*.c) defines is compiled under another name where the core
-defines it, so that the picker may call it.
+The sources of kmod/ do not change. A function that a picker (pickers/*.c) defines is compiled under another name where
+the core defines it, so the picker can call the core's version.
 """
 
 import io
@@ -15,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[3]
 PICKERS = Path(__file__).parent / "pickers"
 BUILT = Path("build/bench/kmod")
 OURS = "vgpumgr"
-"""The module as it is, where the others are named by their keys in BASELINES."""
-# One after the other in one place, so that most of it is compiled once.
+"""The name of the unchanged module; the others are named by their keys in BASELINES."""
+# All are built in one place, one after the other, so most files are compiled only once.
 _MAKE = """
 set -e
 tar x
@@ -31,7 +32,7 @@ tar c *.ko
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """`sources`: of pickers/. `replaced`: functions of the core, by the file of kmod/sched/ that defines them."""
+    """`sources`: files of pickers/. `replaced`: functions of the core, by the file of kmod/sched/ that defines them."""
 
     name: str
     sources: tuple[str, ...]
@@ -64,7 +65,7 @@ def _kbuild(baseline: Baseline) -> str:
 
 
 def _sources() -> bytes:
-    """What each baseline adds to kmod/ or has instead of it, as an archive."""
+    """Return an archive of the files that each baseline adds to kmod/ or replaces there."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for key, baseline in BASELINES.items():
@@ -78,7 +79,7 @@ def _sources() -> bytes:
 
 
 def build() -> None:
-    """Compile a module with each baseline for the lab host's kernel, into BUILT. CalledProcessError."""
+    """Compile a module with each baseline for the lab host's kernel, into BUILT. Raises CalledProcessError."""
     toolchain = ("tests/lab/lab", "toolchain", "--kernel", "6.12", "--", _MAKE % " ".join(BASELINES))
     made = subprocess.run(toolchain, check=True, cwd=ROOT, input=_sources(), stdout=subprocess.PIPE)
     (ROOT / BUILT).mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is played to the module and to the baselines alike: who is there, how long items are, and what changes when.
+"""The workload for the module and the baselines: tenants, item lengths, and the changes with their times.
 
-Nothing here needs more than the standard library: it is also read inside a lab host.
+This file uses only the standard library, because it is also imported inside a lab host.
 """
 
 import math
@@ -20,24 +20,24 @@ TIMESLICE_NS = 2 * MS
 MAX_CHUNK_NS = LONGEST_NS
 WEIGHTS = (100, 200, 300, 400)
 EPOCH_NS = 2500 * MS
-"""Between two changes; four of them are ten seconds."""
+"""The time between two changes; four of them are ten seconds."""
 PREPARED_NS = 120 * MS
-"""Before who joins has work, its tenant and slice are made."""
+"""A joining tenant and its slice are made this long before it has work."""
 
 BATCHES = (1, 8, 32)
-"""Items per doorbell, where an item's cost is measured."""
+"""Items per doorbell in the measurements of an item's cost."""
 CHUNK_US, URGENT_US = 400, 50
-"""Pieces that nobody can interrupt, and the item that waits for them."""
+"""Pieces that cannot be interrupted, and the item that waits for them."""
 
 BOUND_NS = TIMESLICE_NS + MAX_CHUNK_NS
-"""R10: the lag of a tenant that always has work is at most the longest timeslice and the longest item."""
+"""R10: the lag of a tenant that always has work is at most the longest timeslice plus the longest item."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One tenant with one slice that always has work. `weights`: in each epoch, 0 while it is not there.
+    """One tenant with one slice that always has work. `weights`: its weight in each epoch; 0 while it does not exist.
 
-    `depth`: of its queue, which who leaves finishes before.
+    `depth`: the length of its queue, which a leaving tenant finishes first.
     """
 
     name: str
@@ -47,7 +47,9 @@ class Member:
 
 
 def members(size: int, seed: int = SEED) -> list[Member]:
-    """Item lengths log-uniform, the first two at both ends; one tenant leaves, one joins, one changes its weight."""
+    """Return the tenants. Item lengths are log-uniform; the first two are the extremes. One tenant leaves, one joins,
+    and one changes its weight.
+    """
     rng = random.Random(seed * 1000 + size)
     found = []
     for number in range(size):
@@ -67,7 +69,7 @@ def members(size: int, seed: int = SEED) -> list[Member]:
 
 @dataclass(frozen=True)
 class Stay:
-    """One stay of a tenant on the engine; times since some moment before the first."""
+    """One stay of a tenant on the engine; times are relative to a moment before the first stay."""
 
     name: str
     start_ns: int
@@ -80,9 +82,9 @@ class Stay:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What moves lags beside stays: a tenant is made, has another weight, or has work or none.
+    """A change of lags outside stays: a tenant is made, gets another weight, or gets or loses work.
 
-    `time_ns`: as those of stays. `weight`: 0 when it is gone for good.
+    `time_ns`: on the clock of the stays. `weight`: 0 when the tenant is removed.
     """
 
     time_ns: int
@@ -92,13 +94,15 @@ class Change:
 
 
 def work(stays: Sequence[Stay], ready: Iterable[tuple[str, int]]) -> list[Change]:
-    """When who had work, from who got some when: had it run out before, then at the end of the last stay."""
+    """Return when tenants had work, from the times at which they got some. A tenant whose work had run out lost it at
+    the end of its last stay.
+    """
     found = []
     for name, time_ns in ready:
         earlier = [stay for stay in stays if stay.name == name and stay.start_ns < time_ns]
         last = max(earlier, key=lambda stay: stay.start_ns, default=None)
         if last and time_ns < last.end_ns:
-            continue  # before anybody saw that it had run out
+            continue  # it got work before the engine saw that it had run out
         if last:
             found.append(Change(time_ns=last.end_ns, name=name, has_work=False))
         found.append(Change(time_ns=time_ns, name=name, has_work=True))
@@ -106,6 +110,8 @@ def work(stays: Sequence[Stay], ready: Iterable[tuple[str, int]]) -> list[Change
 
 
 def lengths(stays: Sequence[Stay]) -> dict[str, int]:
-    """How many stays were at least so long and shorter than twice that; the ends take what is beyond them."""
+    """Return the number of stays by length, in buckets from a length to twice the length; the outer buckets include the
+    rest.
+    """
     buckets = [max(4, min(17, max(stay.length_ns // US, 1).bit_length() - 1)) for stay in stays]
     return {f">= {1 << bucket} us": buckets.count(bucket) for bucket in range(4, 18)}

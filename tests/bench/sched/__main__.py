@@ -3,7 +3,7 @@
 
     python -m tests.bench.sched [--only NAME ...] [--quick] [--strict]
 
-Ends with all targets, met or not. A missed target is no failure unless --strict asks for that.
+The output ends with all targets, met or missed. A missed target is a failure only with --strict.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORMAT = "vgpumgr.bench-sched/1"
 
 
 def experiments() -> dict[str, Callable[..., dict[str, Any]]]:
-    """Every module of this package that measures something, by its name."""
+    """Return every module of this package that is an experiment, by name."""
     importlib.import_module("tests.sim.conftest")  # builds the engine if its sources are newer
     found = {}
     for module in pkgutil.iter_modules(tests.bench.sched.__path__):
@@ -62,7 +62,7 @@ def _said_by(*command: str) -> str:
 
 
 def empty_document(*, quick: bool) -> dict[str, Any]:
-    """What is kept, before anything is measured."""
+    """Return the parts of the stored result that exist before any measurement."""
     return {
         "format": FORMAT,
         "quick": quick,
@@ -73,7 +73,7 @@ def empty_document(*, quick: bool) -> dict[str, Any]:
 
 
 def run(names: list[str], *, quick: bool) -> dict[str, Any]:
-    """Measure, print each table as it is there, and return all that is kept."""
+    """Run the experiments, print each table when it is ready, and return everything that is kept."""
     known = experiments()
     document = empty_document(quick=quick)
     for name in names:
@@ -87,7 +87,7 @@ def run(names: list[str], *, quick: bool) -> dict[str, Any]:
 
 
 def missed(document: dict[str, Any]) -> int:
-    """Print all targets of all experiments; how many are missed."""
+    """Print all targets of all experiments; return how many are missed."""
     count = 0
     print("targets" + (" (quick: the figures mean nothing)" if document["quick"] else ""))
     for name, result in document["experiments"].items():

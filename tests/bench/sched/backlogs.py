@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants that always have work, and how far each is from what it is due at any moment."""
+"""Tenants that always have work, and how far each is from its entitlement at any moment."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from vgpumgr.sim.engine import Backlog
 US = 1_000
 MS = 1_000_000
 SECOND = 1_000_000_000
-# How many kernels a tenant's pattern has: a prime, so that patterns do not fall into step.
+# The number of kernels in a tenant's pattern: a prime, so that patterns do not run in step.
 PATTERN = 97
 
 Works = list[NDArray[np.int64]]
 
 
 def kernels(groups: int, seed: int, *, most_ns: int) -> Works:
-    """Each tenant has kernels around a length of its own, log-uniform from a twentieth of the longest on."""
+    """Return kernels. Each tenant's lengths vary around its own value, log-uniform between a twentieth of the longest
+    and the longest.
+    """
     random = np.random.default_rng(seed)
     usual = most_ns * np.exp(random.uniform(np.log(1 / 20), 0, groups))
     drawn = usual[:, None] * random.uniform(0.7, 1.3, (groups, PATTERN))
@@ -30,15 +32,16 @@ def kernels(groups: int, seed: int, *, most_ns: int) -> Works:
 
 
 def endless(work_ns: NDArray[np.int64]) -> Backlog:
-    """The queue never runs dry, and the host never waits."""
+    """Return a queue that never runs empty, with a host that never waits."""
     return Backlog(work_ns=work_ns)
 
 
 @dataclass(frozen=True)
 class Shares:
-    """What tenants obtained against what they were due; the worst one's where one number stands for all.
+    """What tenants obtained, compared with their entitlement; a single number is that of the worst tenant.
 
-    slowdown: of who obtained least for its part, against an engine of its own; due_slowdown: what its part means.
+    slowdown: of the tenant that obtained least for its share, compared with an engine alone; due_slowdown: the slowdown
+    that its share implies.
     """
 
     lag_ns: float
@@ -50,12 +53,12 @@ class Shares:
 
 
 def shares(runs: NDArray[Any], weights: Sequence[int], until_ns: int) -> Shares:
-    """From all runs since the beginning, of groups numbered as in `weights`."""
+    """Compute the shares from all runs since the beginning; groups are numbered like `weights`."""
     due = np.array(weights) / sum(weights)
     runs = runs[np.argsort(runs["group"], kind="stable")]
     group, start, length = runs["group"], runs["start_ns"], runs["length_ns"]
     obtained = np.bincount(group, weights=length, minlength=len(weights))
-    # A tenant's lag only rises while it waits and only falls while it runs: edges of runs are enough.
+    # A lag only rises while the tenant waits and only falls while it runs, so the edges of runs are enough.
     after = np.cumsum(length) - np.concatenate([[0], np.cumsum(obtained)[:-1]])[group]
     rate = due[group]
     at_end = due * until_ns - obtained

@@ -3,11 +3,11 @@
 
     python -m tests.bench.sched.caps [--json]
 
-Caps: in *every* window of any length T, use is at most rate * T + burst + one chunk. For that it is enough to look at
-use minus rate * time, at the edges of runs: how far it rises above its lowest value before is the most by which any
-window exceeds its rate. Reclaim: an owner that was away comes back while others use its part. It has its part back
-after a delay d if from then on it has had, at each moment t after its return, at least its share of t - d. Request and
-limit: how far the use in any window of 1 s is below the request.
+Caps: in *every* window of any length T, use is at most rate * T + burst + one chunk. To check this, look at use minus
+rate * time at the edges of runs: its largest rise above an earlier minimum is the largest excess of any window.
+Reclaim: an owner that was away comes back while others use its share. It has its share back after a delay d if, at each
+moment t after its return, it has obtained at least its share of t - d. Request and limit: how far the use in any window
+of 1 s is below the request.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TIMESLICE_NS = 1 * MS
 WINDOW_NS = SECOND
 CAPPED_NS = 30 * SECOND
 PERIOD_NS = 10 * MS
-# Percent of the engine; those of several tenants are at most 100 in sum, so that all can be had.
+# Percent of the engine; the caps of several tenants add up to at most 100, so that all can be reached.
 CAPS = {
     "1 tenant, 5 %": (5,),
     "1 tenant, 25 %": (25,),
@@ -54,7 +54,7 @@ BURSTS_NS = {"vgpumgr": 2 * TIMESLICE_NS, "vgpumgr, burst 1 ms": TIMESLICE_NS, "
 CAPPERS = (*BURSTS_NS, "vcuda", "gvt_g", "gemini", "timeslice", "fifo")
 BURST_NS = BURSTS_NS["vgpumgr"]
 
-# The owner first; it keeps to its part, the others may use what is idle.
+# The owner is first. It stays within its share; the others may use idle time.
 RECLAIMS = {
     "an owner of 60 % comes back to four elastic tenants of 10 %": (600, 100, 100, 100, 100),
     "an owner of 5 % comes back to three elastic tenants of 30 %": (50, 300, 300, 300),
@@ -65,7 +65,7 @@ RECLAIMERS = ("vgpumgr", SHORT_BURST, "vcuda", "gvt_g", "gemini", "timeslice", "
 AWAY_NS, BACK_NS = 2 * SECOND, 2 * SECOND
 RETURNS = 40
 RESERVE_LIMIT_PERMILLE = 750
-# vcuda-controller: 120 ms between looks at the engine.
+# vcuda-controller looks at the engine every 120 ms.
 VCUDA_TICK_NS = 120 * MS
 
 PROMISES = (
@@ -79,7 +79,9 @@ PROMISERS = ("vgpumgr", "gemini", "gvt_g", "timeslice", "fifo")
 
 @dataclass(frozen=True)
 class Capped:
-    """Of the worst tenant. excess_ns: of any window above its rate; errors in percent of the engine, 1 s windows."""
+    """Figures of the worst tenant. excess_ns: the excess of any window above its rate; errors in percent of the engine,
+    1 s windows.
+    """
 
     excess_ns: float
     over: float
@@ -92,7 +94,7 @@ class Capped:
 
 
 def _edges(runs: NDArray[Any], group: int, until_ns: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The moments at which a group begins or ceases to use the engine, and its use until then."""
+    """Return the moments at which a group starts or stops using the engine, and its use up to each of them."""
     own = runs[runs["group"] == group]
     at = np.zeros(2 * len(own) + 2)
     used = np.zeros(2 * len(own) + 2)
@@ -104,13 +106,15 @@ def _edges(runs: NDArray[Any], group: int, until_ns: int) -> tuple[NDArray[np.fl
 
 
 def most_excess_ns(at: NDArray[np.float64], used: NDArray[np.float64], rate: float) -> float:
-    """By how much use exceeds rate * T in the worst window of any length."""
+    """Return by how much use exceeds rate * T in the worst window of any length."""
     above = used - rate * at
     return float((above - np.minimum.accumulate(above)).max())
 
 
 def _in_windows(at: NDArray[np.float64], used: NDArray[np.float64], from_ns: int, until_ns: int) -> NDArray[np.float64]:
-    """Use in every window of 1 s that begins or ends at an edge: the least and the most are among them."""
+    """Return the use in every window of 1 s that begins or ends at an edge; these include the minimum and the
+    maximum.
+    """
     begins = np.concatenate([at, at - WINDOW_NS])
     begins = begins[(begins >= from_ns) & (begins <= until_ns - WINDOW_NS)]
     return np.interp(begins + WINDOW_NS, at, used) - np.interp(begins, at, used)
@@ -135,7 +139,7 @@ def _play_caps(case: str, scheduler: str, seed: int, until_ns: int) -> Capped:
             sim.add_group(f"t{number}", _group(percent, BURSTS_NS.get(scheduler, BURST_NS))), endless(work_ns)
         )
     if scheduler == "gvt_g" and sum(caps) < 100:
-        # There a weight is the cap, so somebody who never has work holds the rest.
+        # In gvt_g a weight is the cap, so an idle tenant holds the rest.
         rest = sim.add_group("rest", GroupParams(weight=100 - sum(caps), timeslice_ns=TIMESLICE_NS))
         sim.add_slice(rest, Program(work_ns=1, count=0))
     sim.run_until(until_ns)
@@ -161,9 +165,10 @@ def _play_caps(case: str, scheduler: str, seed: int, until_ns: int) -> Capped:
 
 
 class _ElasticVcuda:
-    """What vcuda-controller does to limits: who is alone has the elastic top; a newcomer resets everybody.
+    """How vcuda-controller sets limits: a tenant that is alone gets the elastic maximum; a new tenant resets all
+    limits.
 
-    While there are several, each gains a tenth of its own limit every 30 looks if more than 5 % of the engine was free.
+    With several tenants, each gains a tenth of its own limit every 30 looks if more than 5 % of the engine was free.
     """
 
     def __init__(self, sim: Simulation, limits: Sequence[SoftLimit], groups: Sequence[SimGroup]) -> None:
@@ -200,9 +205,10 @@ def _limited(permille: int) -> GroupParams:
 
 @dataclass(frozen=True)
 class Reclaimed:
-    """Of each return: first_ms until the first service, delay_ms until the owner has its part back (see the module).
+    """Figures of each return. first_ms: until the first service; delay_ms: until the owner has its share back (see the
+    module).
 
-    used: of what the owner left while it was away, percent.
+    used: how much of the time that the owner left while it was away, in percent.
     """
 
     first_ms: NDArray[np.float64]
@@ -271,7 +277,9 @@ def _run(sim: Simulation, ns: int, vcuda: _ElasticVcuda | None) -> None:
 
 
 def _waits(at: NDArray[Any], used: NDArray[Any], start_ns: int, share: float) -> tuple[float, float]:
-    """Until the first service, and the delay after which it has its part; both at most the owner's stay."""
+    """Return the time until the first service, and the delay until the owner has its share; both are at most the
+    owner's stay.
+    """
     stay = (at >= start_ns) & (at <= start_ns + BACK_NS)
     since = np.append(at[stay], start_ns + BACK_NS) - start_ns
     had = np.interp(since + start_ns, at, used) - np.interp(start_ns, at, used)
@@ -280,7 +288,7 @@ def _waits(at: NDArray[Any], used: NDArray[Any], start_ns: int, share: float) ->
 
 @dataclass(frozen=True)
 class Promised:
-    """In windows of 1 s: how far the worst-off tenant is below its request, and above its limit. Percent."""
+    """In windows of 1 s, in percent: how far the worst tenant is below its request, and above its limit."""
 
     of_engine: float
     of_request: float

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one decision of the scheduler costs: instructions, nanoseconds, and decisions per second of the simulator.
+"""The cost of one decision of the scheduler: instructions, nanoseconds, and decisions per second of the simulator.
 
     python -m tests.bench.sched.decisions [--json]
 
-A decision is a charge and a pick. Instructions are counted by callgrind and are the same on every run; the unit lane
-keeps them below `CEILINGS`. Times are of this machine in this minute: the best of several passes, and all of them.
+A decision is a charge and a pick. Instructions are counted by callgrind and are the same in every run; the unit lane
+keeps them below `CEILINGS`. Times depend on the machine and its present load: the best of several passes is reported,
+and all passes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SECOND = 1_000_000_000
 
 DRIVER = ROOT / "tests" / "sched" / "decisions.c"
 GROUPS = (4, 64, 1024)
-# Instructions per decision, about a tenth above what was measured when they were set.
+# Instructions per decision: about a tenth above the measurement when they were set.
 CEILINGS = {
     ("chunk", 4): 1300,
     ("chunk", 64): 2050,
@@ -58,7 +59,7 @@ BASELINES = ("drr", "stride", "gvt_g", "fifo")
 
 
 def compile_driver(folder: Path) -> Path:
-    """Build the driver beside the core, optimized as the kernel is."""
+    """Build the driver together with the core, optimized like the kernel."""
     program = folder / "decisions"
     sources = [str(ROOT / CORE / name) for name in SOURCES]
     options = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-I", str(ROOT / CORE))
@@ -67,7 +68,7 @@ def compile_driver(folder: Path) -> Path:
 
 
 def counted(function: str, program: Path, *arguments: str) -> int:
-    """Instructions inside the functions of a program that are called so, by callgrind."""
+    """Return the instructions inside a program's functions of this name, from callgrind."""
     command = ["valgrind", "--tool=callgrind", f"--toggle-collect={function}", "--callgrind-out-file=/dev/null"]
     done = subprocess.run([*command, str(program), *arguments], capture_output=True, text=True, check=True)
     collected = re.search(r"Collected : (\d+)", done.stderr)
@@ -77,19 +78,19 @@ def counted(function: str, program: Path, *arguments: str) -> int:
 
 
 def instructions(program: Path, mode: str, groups: int, *, decisions: int = COUNTED) -> float:
-    """Per decision."""
+    """Return the instructions per decision."""
     return counted("decide_*", program, "count", mode, str(groups), str(decisions)) / decisions
 
 
 def _times(program: Path, mode: str, groups: int, decisions: int) -> dict[str, float]:
-    """Nanoseconds; see the driver."""
+    """Return nanoseconds; see the driver."""
     command = [str(program), "time", mode, str(groups), str(decisions)]
     words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     return dict(zip(("mean", "p50", "p99", "p99.9", "clock"), map(float, words), strict=True))
 
 
 def _backlogged(scheduler: str, groups: int, seed: int) -> Simulation:
-    """Groups of all weights from 1 on, kernels of 50 us to 400 us, timeslices of 1 ms."""
+    """Groups with all weights from 1 up, kernels of 50 us to 400 us, timeslices of 1 ms."""
     sim = Simulation(EngineModel(max_chunk_ns=400 * US), scheduler, record_runs=False)
     works = np.random.default_rng(seed).integers(50 * US, 400 * US, (groups, 97))
     for i in range(groups):
@@ -100,7 +101,7 @@ def _backlogged(scheduler: str, groups: int, seed: int) -> Simulation:
 
 
 def _rate(sim: Simulation, seconds: int) -> float:
-    """Decisions per second of processor time over some simulated seconds."""
+    """Return decisions per second of processor time, over some simulated seconds."""
     before = sim.counters().decisions
     started = time.process_time()
     sim.run_until(sim.now_ns + seconds * SECOND)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shares of tenants that always have work: how far from what is due, at any moment and in the end.
+"""Shares of tenants that always have work: the distance from the entitlement, at any moment and at the end.
 
     python -m tests.bench.sched.fairness [--json]
 
-Entitlement is by weight (everybody is backlogged, nobody is capped). A relative error means something once the least
-entitlement is 500 times the bound of the lag, so long is simulated. A second part is GPUShare's case: tenants with
-short kernels beside tenants with long ones.
+Entitlement is by weight, because all tenants are backlogged and none is capped. A relative error is meaningful once the
+least entitlement is 500 times the bound of the lag, so the simulation lasts that long. A second part is GPUShare's
+case: tenants with short kernels beside tenants with long ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BOUND_NS = TIMESLICE_NS + CHUNK_NS
 PREEMPTING = "timeslice, preempting"
 SCHEDULERS = ("vgpumgr", "stride", "drr", "gvt_g", "timeslice", PREEMPTING, "kernel_rr", "fifo")
 WEIGHTS = {"equal weights": (1,), "weights 1, 2, 4 in turn": (1, 2, 4), "one of weight 100, others of 1": ()}
-# Kernel lengths in us and weights, of GPUShare's kind; engines that neither split nor preempt.
+# GPUShare's case: kernel lengths in us and weights; the engines neither split nor preempt.
 MIXES = {
     "kernels of 20 us against 2 ms": ((20, 2000), (1, 1)),
     "kernels of 20 us, 200 us, 2 ms, 20 ms, weights 4:2:1:1": ((20, 200, 2000, 20000), (4, 2, 1, 1)),

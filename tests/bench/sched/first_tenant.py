@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One engine that a first tenant shares with others that must not disturb it: ways to share it, and what is measured.
+"""One engine that a first tenant shares with others that must not disturb it: ways to share it, and the figures.
 
-Ways to share: vgpumgr's latency band with hold and gap gate; the same without a hold, which is strict priority in
-pieces; FIKIT's rule (mean gap, whole kernels); strict priority by whole kernels; the time slices of a driver, whose
-contexts cost a switch; one shared queue. The reference is the same requests without the others on the engine.
+Ways to share:
+- vgpumgr's latency band with hold and gap gate
+- the same without a hold, which is strict priority in pieces
+- FIKIT's rule (mean gap, whole kernels)
+- strict priority by whole kernels
+- the time slices of a driver, whose context switches cost time
+- one shared queue
+
+The reference is the same requests without the others on the engine.
 """
 
 from __future__ import annotations
@@ -29,7 +35,7 @@ SPLIT_NS = 2 * US
 SWITCH_NS = 50 * US
 JITTER_PERMILLE = 50
 WARM_UP_NS = SECOND_NS // 2
-# As docs/simulator.md advises: the reservation is longer than a request, the first tenant's share is nearly all.
+# From docs/simulator.md: the reservation is longer than a request, and the first tenant's share is nearly everything.
 RESERVE_NS, PERIOD_NS = 75 * MS, 100 * MS
 HOLD_NS = 3 * MS
 INVERSION_PERMILLE = 10
@@ -45,7 +51,7 @@ Times = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Sharing:
-    """A way to share. `hold_ns` to `first_weight` are of vgpumgr's first tenants."""
+    """A way to share. `hold_ns` to `first_weight` apply to vgpumgr's first tenants."""
 
     scheduler: str = "vgpumgr"
     engine: EngineModel = _SPLIT
@@ -58,7 +64,7 @@ class Sharing:
     first_weight: int = FIRST_WEIGHT
 
     def first(self, count: int) -> GroupParams:
-        """Of each of so many first tenants, which divide weight and reservation."""
+        """Return the parameters of each of `count` first tenants, which divide weight and reservation."""
         weight = self.first_weight // count
         if self.scheduler != "vgpumgr":
             return GroupParams(weight=weight, timeslice_ns=MS)
@@ -88,7 +94,7 @@ SHARINGS = {
 
 
 def program(kernels: Kernels, *, arrivals_ns: NDArray[np.int64] | None = None, start_ns: int = 0) -> Program:
-    """The host program of one model's requests; closed loop without arrivals."""
+    """Return the host program of one model's requests; without arrivals it is a closed loop."""
     return Program(
         work_ns=kernels.work_ns,
         launch_ns=kernels.launch_ns,
@@ -104,7 +110,7 @@ def program(kernels: Kernels, *, arrivals_ns: NDArray[np.int64] | None = None, s
 
 @dataclass(frozen=True)
 class Case:
-    """Who shares. The first tenants' programs come first, so that they vary as they do alone."""
+    """The tenants. The first tenants' programs come first, so their random variation is the same as alone."""
 
     first: Sequence[Program]
     others: Sequence[Program]
@@ -113,7 +119,7 @@ class Case:
 
 
 def alone(case: Case) -> Alone:
-    """Return what becomes of the first tenants without the others, kernels in the order of launching."""
+    """Return the requests of the first tenants without the others, with kernels in launch order."""
     sim = Simulation(_WHOLE, "fifo", seed=case.seed, record_runs=False)
     params = GroupParams(weight=1, timeslice_ns=MS)
     slices = [sim.add_slice(sim.add_group(str(number), params), one) for number, one in enumerate(case.first)]
@@ -122,16 +128,16 @@ def alone(case: Case) -> Alone:
 
 
 def share(case: Case, sharing: Sharing, reference: Alone) -> Row:
-    """Figures of one way to share, those of the first tenants put together.
+    """Return the figures of one way to share, for all first tenants together.
 
     mean, p99, worst: slowdown of their requests against the reference
-    service ms: their mean time in service, from arrival or the end of the one before
-    wait us: the longest that a kernel of theirs waited for the engine after the one before it
-    others %: of the engine, work done by the others
+    service ms: their mean time in service, from arrival or the end of the request before
+    wait us: the longest that one of their kernels waited for the engine after the kernel before it
+    others %: the part of the engine's time that the others used
     schedule: the hash of all decisions, as a number
 
-    Requests whose service begins after the warm-up. If none of them is done, the one under way counts as if it ended
-    with the simulation.
+    Only requests whose service begins after the warm-up count. If none of them is done, the one under way counts as if
+    it ended with the simulation.
     """
     sim = Simulation(
         sharing.engine, sharing.scheduler, parameters=sharing.parameters, seed=case.seed, record_runs=False
@@ -162,7 +168,7 @@ def share(case: Case, sharing: Sharing, reference: Alone) -> Row:
 
 
 def _timed(requests: NDArray[np.void], alone: NDArray[np.void], case: Case) -> tuple[Times, Times, Times]:
-    """Of one tenant's requests after the warm-up: latency, latency alone, time in service."""
+    """Return for one tenant's requests after the warm-up: latency, latency alone, time in service."""
     arrivals_ns, ends_ns = requests["arrival_ns"].astype(np.int64), requests["end_ns"].astype(np.int64)
     begins_ns = np.maximum(arrivals_ns, np.concatenate([[0], ends_ns[:-1]]))
     done = np.flatnonzero(begins_ns >= WARM_UP_NS)

@@ -3,9 +3,9 @@
 
     python -m tests.bench.sched.gap_fill [--json] [--quick]
 
-Six services by three others, the service in a closed loop or with a load of 20 %; mixes A to E of the DISB benchmark;
-2 to 16 tenants. How much is gained over a shared queue says more of the queue than of the scheduler, so the slowdown
-against an engine of its own stands beside every ratio, and the queue's own beside that.
+Six services with three neighbours each, the service in a closed loop or with a load of 20 %; mixes A to E of the DISB
+benchmark; 2 to 16 tenants. The gain over a shared queue says more about the queue than about the scheduler. Therefore
+every ratio is printed with the slowdown against an engine alone, and with the queue's own slowdown.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SERVICES = {
 OTHERS = ("resnet101-inference", "transformer-inference", "resnet50-training")
 LOAD = 0.2
 COUNTS = (2, 4, 8, 12, 16)
-# Real-time clients and their rate, best-effort ones and theirs. E is D with Poisson arrivals.
+# Number and rate of real-time clients, then of best-effort clients. E is D with Poisson arrivals.
 MIXES = {
     "A": (1, 100, 1, 100),
     "B": (1, 220, 1, 220),
@@ -66,10 +66,10 @@ CLOSED, LOADED, MIXED, RUNS_AHEAD, MANY, MANY_LOADED = (
     "tenants, closed loop",
     "tenants, 20 % load",
 )
-# Training that reads its loss at every tenth iteration runs ahead of the engine in between.
+# Training that reads its loss at every tenth iteration lets the host run ahead of the engine in between.
 AHEAD = 10
 LONG_MS = 10
-# A model's kernels depend on the seed; another model's on another one.
+# A model's kernels depend on the seed; the other model needs another seed.
 OTHER_SEED = 1000
 WAYS = tuple(SHARINGS)
 Rows = dict[str, Row]
@@ -77,7 +77,7 @@ Group = tuple[Callable[..., Case], dict[str, tuple[Any, ...]]]
 
 
 def service(name: str, seed: int, duration_ns: int, load: float | None = None) -> Program:
-    """The host program of one of `SERVICES`: in a closed loop, or periodic with a load."""
+    """Return the host program of one of `SERVICES`: in a closed loop, or periodic with a load."""
     model, every = SERVICES[name]
     made = workloads.published(model, seed=seed, sync_every=every)
     if load is None:
@@ -88,7 +88,7 @@ def service(name: str, seed: int, duration_ns: int, load: float | None = None) -
 
 
 def other(name: str, seed: int, ahead: int = 1) -> Program:
-    """One that always has another request, and waits for the engine after every `ahead` of them."""
+    """Return a program that always has another request, and waits for the engine after every `ahead` requests."""
     made = workloads.published(name, seed=OTHER_SEED + seed)
     parts = ("work_ns", "launch_ns", "kernel_id", "sync_ns")
     return program(workloads.Kernels(**{part: np.tile(getattr(made, part), ahead) for part in parts}))
@@ -175,14 +175,14 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
 
 
 class Found:
-    """What was measured, by group of cases, case and seed."""
+    """The measurements, by group of cases, case and seed."""
 
     def __init__(self, cases: dict[str, list[str]], rows: dict[tuple[str, str, int], Rows]) -> None:
         self.cases = cases
         self._rows = rows
 
     def values(self, group: str, case: str, figure: str, way: str = "vgpumgr") -> list[float]:
-        """One for each seed."""
+        """Return one value for each seed."""
         return [
             rows[way][figure]
             for (of_group, of_case, _), rows in self._rows.items()
@@ -197,11 +197,11 @@ class Found:
         return [a / b for a, b in both]
 
     def gains(self, group: str) -> list[float]:
-        """Over a shared queue, in time in service; one for each case."""
+        """Return the gains over a shared queue, in time in service; one for each case."""
         return [fmean(self.ratios(group, case, "service ms", "shared queue")) for case in self.cases[group]]
 
     def worst(self, groups: Sequence[str], figure: str, *, least_ms: float = 0) -> float:
-        """Of every case whose requests are that long, and every seed."""
+        """Return the worst figure of all cases whose requests are at least that long, and of all seeds."""
         return max(
             max(self.values(group, case, figure))
             for group in groups

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each setting of gap fill costs whom: inversion, pieces, hold, reservation, share, switches, identities.
+"""The cost of each setting of gap fill: inversion, pieces, hold, reservation, share, switches, identities.
 
     python -m tests.bench.sched.gap_tradeoff [--json] [--quick]
 
-One setting at a time, from those of `first_tenant`. A service is one of `gap_fill`, its neighbour trains a ResNet-50.
-It has bursts of requests where a reservation is tried, a closed loop elsewhere.
+One setting varies at a time, from those of `first_tenant`. The service is one of `gap_fill`, and its neighbour trains a
+ResNet-50. The service has bursts of requests where a reservation is tried, and a closed loop elsewhere.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ DURATION_NS = 8 * SECOND_NS
 QUICK_DURATION_NS = SECOND_NS
 BASE = SHARINGS["vgpumgr"]
 BURSTY_RATE = 150
-# With as many identities as kernels: more than the predictor has room for.
+# Each kernel has its own identity: more identities than the predictor has room for.
 BY_POSITION = "detector by position, closed"
-# Told apart by their durations alone, so that a pause of the host cannot be foreseen.
+# Kernels are identified by their durations alone, so a pause of the host cannot be predicted.
 BY_DURATION = "detector by duration, 20 % load"
 CASES = ("mobilenetv2, closed", "mobilenetv2, 20 % load", "detector, closed", "detector, 20 % load")
 BURSTS = f"mobilenetv2, Poisson {BURSTY_RATE}/s"
@@ -100,7 +100,7 @@ def _case(name: str, seed: int, duration_ns: int) -> Case:
 
 
 def _played(name: str, seed: int, duration_ns: int) -> tuple[dict[tuple[str, str], Row], str]:
-    """Every setting that is tried on a case."""
+    """Return every setting that is tried on a case."""
     case = _case(name, seed, duration_ns)
     reference = alone(case)
     rows = {

@@ -3,9 +3,9 @@
 
     python -m tests.bench.sched.jobs [--json]
 
-The original trace is not public. Seeds 187 and 373 (and 296 with sigma 1.6) are those among many whose traces come
-nearest to the published aggregates (FIFO: mean completion 170.6 min, makespan 303.4 min). How much any order gains over
-FIFO is a property of the trace more than of the order, so seeds that nobody chose are shown beside them.
+The original trace is not public. Seeds 187 and 373 (and 296 with sigma 1.6) were chosen from many: their traces come
+nearest to the published aggregates (FIFO: mean completion 170.6 min, makespan 303.4 min). The gain of an order over
+FIFO depends more on the trace than on the order, so seeds that were not chosen are shown too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ARBITRARY = tuple((seed, 1.3) for seed in range(1, 9))
 ESTIMATE_SEEDS = range(5)
 SHORT_TRACES = 200
 OVERLAPS = {"one lane": (1.0,), "two lanes, overlap 1.25": (1.0, 1.25), "two lanes, overlap 1.0": (1.0, 1.0)}
-# Jobs switch at every so many iterations, which keeps the loop short; more often gains nothing.
+# Jobs switch only at every tenth iteration, which keeps the loop short; switching more often gains nothing.
 STRIDE = 10
 MINUTE_NS = 60_000_000_000
 CAPACITY_BYTES = 14 << 30
@@ -53,7 +53,7 @@ def _strided(specs: list[JobSpec]) -> list[JobSpec]:
 
 
 def _trace(seed_and_sigma: tuple[int, float], jobs: int) -> dict[str, Row]:
-    """Everything that is measured on one trace."""
+    """Return all measurements of one trace."""
     seed, sigma = seed_and_sigma
     specs = _strided(salus_trace(seed, jobs=jobs, sigma=sigma))
     fifo = simulate(specs, ORDERS["fifo"])
@@ -99,7 +99,7 @@ def _mean(rows: Sequence[Row]) -> Row:
 
 
 def _short_jobs(seed: int) -> bool:
-    """Whether SRTF's mean is at most FIFO's on a small trace with exact estimates; without switch costs."""
+    """Return whether SRTF's mean is at most FIFO's on a small trace with exact estimates and without switch costs."""
     specs = _strided(salus_trace(seed, jobs=12))
     device = Device(switch_cost_ns=0)
     outcomes = [simulate(specs, ORDERS[name], device).mean_completion_ns for name in ("srtf", "fifo")]

@@ -3,8 +3,8 @@
 
     python -m tests.bench.sched.lanes [--json]
 
-Random jobs come, iterate and leave on a device under pressure; a witness that knows nothing of lanes adds up what is
-resident and what runs. Baseline: every application keeps all its memory, as in separate contexts.
+Random jobs come, iterate and leave on a device under pressure. A witness that does not know the lanes adds up the
+resident and the running memory. Baseline: every application keeps all its memory, like in separate contexts.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ MEAN_RESIDENT = 24
 
 
 def _random_demand(rng: random.Random) -> Demand:
-    """Mostly small ones, some up to the whole device."""
+    """Return a demand: mostly small ones, some up to the whole device."""
     total = min(CAPACITY_BYTES, round(CAPACITY_BYTES * rng.lognormvariate(-3, 1.2)))
     persistent = round(total * rng.uniform(0.02, 0.6))
     return Demand(persistent_bytes=persistent, ephemeral_bytes=total - persistent)
 
 
 def _life(seed: int, admissions: int) -> dict[str, float]:
-    """One device until so many were admitted. Counts the instants at which more was used than there is."""
+    """Run one device until this many jobs were admitted. Count the instants at which more memory was used than
+    exists.
+    """
     rng = random.Random(seed)
     lanes: Lanes[int] = Lanes(capacity_bytes=CAPACITY_BYTES, max_lanes=MAX_LANES)
     demands: dict[int, Demand] = {}
@@ -103,7 +105,7 @@ def _life(seed: int, admissions: int) -> dict[str, float]:
 
 
 def _first_fit(demands: list[int]) -> int:
-    """Devices needed if each application keeps `demands` bytes; largest first."""
+    """Return the devices needed if each application keeps `demands` bytes, the largest first."""
     devices: list[int] = []
     for size in sorted(demands, reverse=True):
         for place, free in enumerate(devices):
@@ -116,7 +118,7 @@ def _first_fit(demands: list[int]) -> int:
 
 
 def _inference(seed: int) -> dict[str, float]:
-    """The 42 applications in random order: how many are admitted, in how many lanes, how full."""
+    """Admit the 42 applications in random order: how many fit, in how many lanes, and how full the device is."""
     apps = list(inference_apps().items())
     random.Random(seed).shuffle(apps)
     lanes: Lanes[str] = Lanes(capacity_bytes=CAPACITY_BYTES, max_lanes=MAX_LANES)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a tenant that asks for little waits beside tenants that always have work.
+"""How long a tenant with a small demand waits beside tenants that always have work.
 
     python -m tests.bench.sched.light [--json]
 
-The light tenant has jobs of 50 us, a timeslice of 100 us and demands half of its entitlement; all weights are equal,
-and the others have timeslices of 1 ms. Three kinds of arrivals: at even intervals, at any moment within each of them,
-and Poisson. A Poisson tenant demands half of its entitlement in the mean only: in its bursts it asks for more than it
-is due, which shows on an ideal engine too ("its share alone": an engine of its own, as slow as its share is small).
-What it needs is a reservation in the latency band: the same part of the engine, granted over a longer period.
+The light tenant has jobs of 50 us and a timeslice of 100 us, and demands half of its entitlement. All weights are
+equal, and the others have timeslices of 1 ms. There are three kinds of arrivals: at even intervals, at a random moment
+within each interval, and Poisson. A Poisson tenant demands half of its entitlement only in the mean. In bursts it
+demands more than its entitlement, which delays it on an ideal engine too ("its share alone": an engine for it alone,
+slowed down to its share). Such a tenant needs a reservation in the latency band: the same part of the engine, granted
+over a longer period.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ IDEAL = "its share alone"
 
 @dataclass(frozen=True)
 class Waits:
-    """Of one light tenant in one seed: from arrival until done, ms; the same jobs on an engine of their own."""
+    """Waits of one light tenant with one seed, from arrival to completion, in ms; and of the same jobs on an engine
+    alone.
+    """
 
     mean: float
     p50: float
@@ -83,7 +86,7 @@ def _params(scheduler: str, groups: int) -> GroupParams:
 
 
 def _alone(arrivals: NDArray[np.int64], job_ns: int) -> NDArray[np.float64]:
-    """Times in the system of jobs that are done one after the other (Lindley)."""
+    """Return the times in the system of jobs that run one after the other (Lindley)."""
     ends, free = np.empty(len(arrivals)), 0
     for number, arrival in enumerate(arrivals.tolist()):
         free = max(free, arrival) + job_ns

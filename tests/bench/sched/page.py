@@ -3,9 +3,9 @@
 
     python -m tests.bench.sched.page [build/bench/sched.json | build/bench/kmod.json]
 
-The page gets what a reader judges by, between the marks of each experiment's section: the model, the baselines, the
-targets and what is worse than elsewhere. Its overview is made of these sections. Sections of experiments that the file
-does not have stay as they are, and so do all words outside the marks.
+Between the marks of each experiment's section, the page gets what a reader needs for a judgement: the model, the
+baselines, the targets, and where others do better. The overview is computed from these sections. Sections of
+experiments that are not in the file stay as they are, and so does all text outside the marks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TABLES = PAGE.with_suffix("")
 
 
 def section(name: str, result: dict[str, Any]) -> str:
-    """What the page says of an experiment."""
+    """Return the text of an experiment's section."""
     return "\n\n".join(
         [
             f"`{_command(name, result)}`: [all tables]({TABLES.name}/{name}.md).",
@@ -36,7 +36,7 @@ def section(name: str, result: dict[str, Any]) -> str:
 
 
 def tables(name: str, result: dict[str, Any], document: dict[str, Any]) -> str:
-    """The page of all figures of an experiment, and of the run that they are from."""
+    """Return the page with all figures of an experiment, and with the run that produced them."""
     machine = document["machine"]
     hashes = ", ".join(f"{what} `{value}`" for what, value in result["hashes"].items())
     parts = [
@@ -73,7 +73,7 @@ def marks(name: str) -> tuple[str, str]:
 
 
 def filled(page: str, document: dict[str, Any]) -> str:
-    """The page with the figures of all experiments in the document; KeyError if one has no section."""
+    """Return the page with the figures of all experiments in the document. Raises KeyError if one has no section."""
     for name, result in document["experiments"].items():
         page = _between(page, name, section(name, result))
     return _between(page, "overview", overview(page))
@@ -88,7 +88,7 @@ def _between(page: str, name: str, text: str) -> str:
 
 
 def overview(page: str) -> str:
-    """How many targets each section of the page meets, and which it misses."""
+    """Return how many targets each section of the page meets, and which it misses."""
     lines = []
     for title, text in re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", page, flags=re.DOTALL | re.MULTILINE):
         rows = re.findall(r"^\| (.+) \| (.+) \| (.+) \| (met|\*\*missed\*\*) \|$", text, flags=re.MULTILINE)

@@ -5,12 +5,12 @@ A module of this package that has `measure(*, quick: bool = False)` is an experi
 
     name, model (of the engine), seeds, baselines
     hashes: `digest` of the workload and of the schedule (or of whatever was decided)
-    figures: table -> row -> value, `interval`, or a mapping of such by column
-    targets: `target`, whether it is met or not; none is ever left out or loosened
-    losing: sentences; where others do better, and what a figure does not show
-    command: that measures it, unless it is `make bench-sched`
+    figures: table -> row -> value, `interval`, or a mapping of these by column
+    targets: every `target`, met or missed; no target is ever left out or loosened
+    losing: sentences that say where others do better, and what a figure does not show
+    command: the command that measures it, unless it is `make bench-sched`
 
-`quick` is less of everything in the same shape, for a test; its figures mean nothing.
+`quick` measures less, in the same shape, for a test; its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def target(what: str, wanted: str, value: float, *, met: bool) -> dict[str, Any]
 
 
 def digest(*parts: Any) -> str:
-    """16 hex digits that change with any of the parts: arrays, or values whose repr says all."""
+    """Return 16 hex digits that change with any of the parts: arrays, or values with a complete repr."""
     total = hashlib.sha256()
     for part in parts:
         total.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
@@ -53,7 +53,7 @@ def digest(*parts: Any) -> str:
 
 
 def show(result: dict[str, Any]) -> None:
-    """A table for people on standard output."""
+    """Print a table for people on standard output."""
     print(f"{result['name']}\n  model: {result['model']}\n  seeds: {result['seeds']}")
     print(f"  baselines: {', '.join(result['baselines'])}")
     print(f"  hashes: {', '.join(f'{what} {value}' for what, value in result['hashes'].items())}\n")
@@ -74,7 +74,7 @@ def verdict(one: dict[str, Any]) -> str:
 
 
 def table_lines(table: str, rows: dict[str, Any]) -> list[list[str]]:
-    """Cells as text, the first line the heads; a row without a column has it empty."""
+    """Return cells as text, the headings first; a missing value is an empty cell."""
     plain = {row: figure if _has_columns(figure) else {"": figure} for row, figure in rows.items()}
     columns = list(dict.fromkeys(column for figures in plain.values() for column in figures))
     return [[table, *columns]] + [
@@ -88,7 +88,7 @@ def _has_columns(figure: Any) -> bool:
 
 
 def cell(figure: Any) -> str:
-    """An interval as mean, half of its width, and the range of seeds."""
+    """Format an interval as mean, half width, and the range of seeds."""
     if isinstance(figure, dict):
         half = (figure["high"] - figure["low"]) / 2
         return f"{figure['mean']:g} ±{half:.2g} [{figure['least']:g}..{figure['most']:g}]"
@@ -96,7 +96,7 @@ def cell(figure: Any) -> str:
 
 
 def main(measure: Callable[..., dict[str, Any]]) -> None:
-    """As a program: the table, or with --json the result as it is gathered."""
+    """Run as a program: print the table, or with --json the stored result."""
     result = measure(quick="--quick" in sys.argv[1:])
     if "--json" in sys.argv[1:]:
         json.dump(result, sys.stdout, indent=1)

@@ -3,9 +3,9 @@
 
     python -m tests.bench.sched.slo [--json]
 
-The whole curve over load is reported, never one ratio: the ratio to processor sharing is whatever one wants where that
-collapses. A floor for each service costs goodput. At 1.2 times the capacity no scheduler can serve 90 % of every
-service: 0.9 x 1.2 is more than the engine.
+The whole curve over load is reported, never one ratio: where processor sharing collapses, the ratio to it can have any
+value. A floor for each service costs goodput. At 1.2 times the capacity no scheduler can serve 90 % of every service,
+because 0.9 x 1.2 exceeds the engine.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def _point(case: str, load: float, name: str, seed: int, until_ns: int) -> Row:
 
 
 def _step(service: int | None, poisson: bool, seed: int) -> Row:
-    """One service's load doubles (0.8 to 0.93 in sum), or everybody's (0.45 to 0.9), under the reserve controller."""
+    """Either one service's load doubles (0.8 to 0.93 in sum), or everybody's does (0.45 to 0.9), under the reserve
+    controller.
+    """
     load = Load(
         load=0.45 if service is None else 0.8, swing=0, step=(service, STEP_NS, 2.0), poisson=poisson, noise=0.05
     )

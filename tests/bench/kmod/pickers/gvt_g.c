@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * The policy of Intel GVT-g's time based scheduler (linux,
- * drivers/gpu/drm/i915/gvt/sched_policy.c), as vgpumgr/sim/native/gvt_g.c has it: a
- * tick of 1 ms chooses the first client in LRU order that has work and time left, the
- * engine changes hands when its item is done, and idles if nobody qualifies.  Every
- * 100 ticks each gets 100 ms * weight / sum of weights more, every tenth time anew.
- * Ticks are made up for when the engine asks whom to execute; between two such
- * moments of a busy engine nothing could come of them.
+ * drivers/gpu/drm/i915/gvt/sched_policy.c), as in vgpumgr/sim/native/gvt_g.c.  A
+ * tick of 1 ms chooses the first client in LRU order that has work and time left.
+ * The engine switches to it when its present item is done, and idles if no client
+ * qualifies.  Every 100 ticks, each client gets 100 ms * weight / sum of weights in
+ * addition to its time left; every tenth time, this replaces the time left.
+ * Missed ticks are processed when the engine asks what to execute, because a busy
+ * engine cannot act on a tick before that.
  *
- * Instead of vgpu_queue_pick() of queue.c, and around vgpu_sched_pick() of run.c and
- * vgpu_group_add() and vgpu_group_remove() of group.c.  For one engine.
+ * Replaces vgpu_queue_pick() of queue.c, and wraps vgpu_sched_pick() of run.c and
+ * vgpu_group_add() and vgpu_group_remove() of group.c.  Works for one engine.
  */
 #include "internal.h"
 
@@ -30,7 +31,7 @@ static struct {
 	struct gvt_client clients[CLIENTS_MAX];
 	struct vgpu_entity *current_entity;
 	struct vgpu_entity *next;
-	bool has_target;		/* next is decided, even if it is nobody */
+	bool has_target;		/* next is decided, even if it is NULL */
 	u64 since_ns;
 	u64 tick_at_ns;
 	u64 ticks;
@@ -110,7 +111,7 @@ static void tick(void)
 		client->last_chosen = ++gvt.lru_seq;
 }
 
-/* The engine executes nothing: hand it over. */
+/* Switch to the next client; the engine executes nothing now. */
 static void change_hands(u64 now_ns)
 {
 	if (gvt.current_entity)
@@ -151,7 +152,7 @@ enum vgpu_sched_field vgpu_group_remove(struct vgpu_sched *sched, struct vgpu_gr
 struct vgpu_entity *vgpu_queue_pick(const struct vgpu_queue *queue)
 {
 	if (queue != gvt.queue)
-		return NULL;	/* a slice of a group: any */
+		return NULL;	/* any slice of the group will do */
 	return gvt.current_entity && gvt.current_entity->ready ? gvt.current_entity : NULL;
 }
 
@@ -165,7 +166,7 @@ enum vgpu_sched_field vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
 		gvt.tick_at_ns = now_ns;
 	while (!vgpu_before(now_ns, gvt.tick_at_ns))
 		tick();
-	/* A run ends at the first end of an item after a tick. */
+	/* A run ends when the first item after a tick ends. */
 	sched->run_timeslice_ns = gvt.has_target ? 0 : U64_MAX;
 	if (gvt.has_target)
 		change_hands(now_ns);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Plain round robin: whose last run ended first is next, whatever its weight and
- * its lag.  Instead of vgpu_queue_pick() of queue.c.
+ * Plain round robin: the entity whose last run ended first is next, whatever its
+ * weight and lag.  Replaces vgpu_queue_pick() of queue.c.
  */
 #include "internal.h"
 
-/* A queue numbers its entities whenever one stops running. */
+/* A queue gives an entity a new number when it stops running. */
 static struct vgpu_node *first_stopped(struct vgpu_node *node)
 {
 	struct vgpu_node *found = node, *other;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * An engine without a scheduler executes items in the order in which they come to
- * the front of their rings: with round_robin.c, and no run is longer than an item.
- * Instead of vgpu_slice_item_done() of item.c.
+ * An engine without a scheduler executes items in the order in which they reach
+ * the front of their rings.  This is round_robin.c with runs of one item.
+ * Replaces vgpu_slice_item_done() of item.c.
  */
 #include "internal.h"
 
