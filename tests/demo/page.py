@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws what the demo found: `shares.svg` and `pictures.svg` in build/demo, and both with all checks in `index.html`.
+"""Draws the demo's results: `shares.svg` and `pictures.svg` in build/demo, and both with all checks in `index.html`.
 
-Runs in the checkout once the lab host has ended: python -m tests.demo.page
+Runs in the checkout after the lab host has ended: python -m tests.demo.page
 """
 
 import html
@@ -23,8 +23,8 @@ COLOURS = {"blue": "#0072B2", "green": "#009E73"}
 _STYLE: Any = {
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "vgpumgr",  # the same figures are the same file
+    "svg.fonttype": "none",  # keep text as text
+    "svg.hashsalt": "vgpumgr",  # make the output reproducible
 }
 _CSS = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 64rem; padding: 0 1rem; }
@@ -35,7 +35,7 @@ img { max-width: 100%; } .failed { color: #b00020; font-weight: 600; }
 
 
 def draw_shares(samples: Sequence[Sample], changes: Sequence[float]) -> Figure:
-    """Entitled against obtained over time; obtained is that of the last few samples."""
+    """Draw entitled and obtained shares over time; an obtained share is that of the last few samples."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     axes = figure.subplots()
     times = [sample["at_s"] for sample in samples[WINDOW_SAMPLES:]]
@@ -56,7 +56,7 @@ def draw_shares(samples: Sequence[Sample], changes: Sequence[float]) -> Figure:
 
 
 def draw_pictures(folder: Path, pictures: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """What each tenant's program has computed in its VM."""
+    """Draw what each tenant's program has computed in its VM."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     for place, (tenant, picture) in zip(figure.subplots(1, len(pictures)), pictures.items(), strict=True):
         with Image.open(folder / picture["file"]) as image:

@@ -39,19 +39,19 @@ SHARES = {"blue": 750, "green": 250}
 TIMESLICES_US = {"blue": 5000, "green": 5000}
 LIVE_TABLES = 3
 LOOK_S = 2
-LIVE_S = 12  # as long as that many tables take
+LIVE_S = 12  # the time that the tables take
 AGENT_SETTINGS = Path("/etc/vgpumgr/agent.toml")
-COUNTERS_S = 1  # the agent looks every 3 s, and tells each time
-POINTS = 1.0  # how far a share may be from its entitlement, in points of the lease time
-BOOT_S = 600  # of both guests, until they have checked every operation
+COUNTERS_S = 1  # the agent looks every 3 s and reports each time
+POINTS = 1.0  # the allowed distance of a share from its entitlement, in points of the lease time
+BOOT_S = 600  # for both guests, until they have checked every operation
 MDEVS = Path("/sys/bus/mdev/devices")
 GPU = "0000:00:10.0"
-MEMORY = "64M"  # a process of the guest takes 16 MiB of it
+MEMORY = "64M"  # a process of the guest uses 16 MiB of it
 GUEST_MEMORY_MIB = 128
-# Enough under way that a busy guest does not run dry.
+# Enough queued work to keep a busy guest from running out of it.
 DRAWING = ("--iterations", "1000", "--rows", "8", "--ahead", "8")
 PICTURE_FRAMES = {"blue": 24, "green": 48}
-# The picture first, then frames without end, for time to be divided.
+# First the picture, then endless frames, so that time must be shared.
 GUEST_COMMAND = """
 mandelbrot {options} --frames {frames} --output /tmp/picture >/tmp/drawn || echo vgpu.failed=$?
 echo "vgpu.picture=$(gzip -c /tmp/picture | base64 -w 0)"
@@ -61,7 +61,9 @@ mandelbrot {options}
 
 @dataclass
 class Demo:
-    """One run of the demo. The CLI does what is shown; `api` looks at the rest, because a command takes seconds."""
+    """One run of the demo. The CLI does everything that is shown; `api` reads the rest, because a command takes
+    seconds.
+    """
 
     summary: Summary
     product: Product
@@ -70,7 +72,7 @@ class Demo:
     right: Future[Frames]
 
     def shown(self, *arguments: str) -> str:
-        """Run the CLI as an operator would, and show both command and output."""
+        """Run the CLI like an operator, and show both command and output."""
         print(f"$ vgpumgr {shlex.join(arguments)}", flush=True)
         output = self.product.text(*arguments)
         print(output, end="", flush=True)
@@ -79,7 +81,9 @@ class Demo:
     # ---- the story
 
     def tenant_with_a_vm(self, tenant: str, *, keep: bool) -> Guest:
-        """Make a tenant, a profile, a claim and a domain with the slice, and start it; return while it boots."""
+        """Make a tenant, a profile, a claim and a domain with the slice, and start the domain; return while it
+        boots.
+        """
         share = SHARES[tenant]
         self.summary.step(
             f"{tenant}: tenant, quota, claim and VM; `vgpumgr attach` adds the slice,"
@@ -109,22 +113,22 @@ class Demo:
         self.summary.check("a claim beyond the quota is refused", "quota.exceeded" in over, error=over)
 
     def used(self, tenant: str) -> tuple[int, int, int]:
-        """A tenant's use of its quota: permille, bytes, slices."""
+        """Return a tenant's use of its quota: permille, bytes, slices."""
         quota = self.api.call("GET", f"/v1/quotas/{tenant}")
         return quota["used_share_permille"], quota["used_mem_bytes"], quota["used_slices"]
 
     def used_of_gpu(self) -> int:
-        """How many permille of the accelerator are claimed."""
+        """Return how many permille of the accelerator are claimed."""
         (gpu,) = self.api.items(f"/v1/gpus?host={self.product.host}")
         return int(gpu["used_share_permille"])
 
     def refused(self, *arguments: str) -> str:
-        """What the CLI says when it refuses; "" if it does not."""
+        """Return the CLI's refusal; "" if it does not refuse."""
         done = subprocess.run([BIN / "vgpumgr", *arguments], capture_output=True, text=True, timeout=60, check=False)
         return done.stderr.strip().splitlines()[0] if done.returncode else ""
 
     def both_draw(self, started: dict[str, Guest]) -> None:
-        """Wait until both guests have sent their picture, and draw without end."""
+        """Wait until both guests have sent their picture and draw without end."""
         pictures = self.summary.figures["pictures"] = {}
         for tenant, guest in started.items():
             sent = guest.wait_for(r"^vgpu\.picture=(\S*)\s", timeout_s=BOOT_S).group(1)
@@ -145,7 +149,7 @@ class Demo:
         return str(claim["id"])
 
     def watch(self, phase: str, entitled: dict[str, float]) -> None:
-        """Show the live table for a while, and compare what was obtained in that time with what is due."""
+        """Show the live table for a while, and compare the shares obtained in that time with the entitlements."""
         self.settle()
         command = ("top", "--interval", str(LOOK_S), "--count", str(LIVE_TABLES))
         print(f"$ vgpumgr {shlex.join(command)}", flush=True)
@@ -154,7 +158,7 @@ class Demo:
         if tables.returncode:
             raise RuntimeError(f"vgpumgr {shlex.join(command)}: exit status {tables.returncode}")
         self.summary.figures[phase] = rows
-        # Emulated processors cannot keep an engine busy; what it did is divided by who it did it for.
+        # Emulated processors cannot keep an engine busy, so shares are relative to the time that was used.
         busy = sum(rows[tenant]["obtained_share"] for tenant in entitled)
         for tenant, share in entitled.items():
             row = rows[tenant]
@@ -169,7 +173,7 @@ class Demo:
             )
 
     def frames_of(self, started: dict[str, Guest], samples: list[timeline.Sample], before: dict[str, int]) -> None:
-        """Say how much was computed in the time that was lent, and that all of it is right."""
+        """Report how much was computed in the lent time, and that all of it is right."""
         leased_ns = timeline.gained(samples[0], samples[-1])
         for tenant, guest in started.items():
             found = frames(guest.console())
@@ -183,7 +187,7 @@ class Demo:
             )
 
     def settle(self) -> None:
-        """Wait for the second report from now on: the one before may say what was before."""
+        """Wait for the second report from now on, because the first may describe an earlier state."""
         slice_id = self.slice_of("blue")
         reported = set()
 
@@ -225,7 +229,7 @@ class Demo:
         self.summary.check("a VM without a claim does not start", "claim" in error.rpartition("exit status")[2])
 
     def kill_and_start_again(self, guest: Guest) -> None:
-        """Return while the VM boots again."""
+        """Kill the VM and start it again; return while it boots."""
         self.summary.step("SIGKILL for green's QEMU, then the same VM again, on the same UUID")
         slice_id = self.slice_of("green")
         before, _ = reserved_memory()
@@ -258,14 +262,14 @@ class Demo:
 
 
 def reserved_memory() -> tuple[int, set[str]]:
-    """Device memory in use, bytes, and the slices that the kernel knows."""
+    """Return the device memory in use, in bytes, and the slices that the kernel knows."""
     with Control() as control:
         (gpu,) = control.gpus()
         return gpu.memory_reserved_bytes, {device.uuid for device in control.slices()}
 
 
 def drawn_directly(count: int) -> bytes:
-    """The last of so many frames, drawn by PoCL in this lab host."""
+    """Return the last of `count` frames, drawn by PoCL in this lab host."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "picture"
         draw(*DRAWING, "--frames", str(count), "--output", str(file))
@@ -273,7 +277,7 @@ def drawn_directly(count: int) -> bytes:
 
 
 def set_up_agent() -> None:
-    """Write what the role writes for a host whose GPU is an OpenCL library, and what a live table takes."""
+    """Write the role's settings for a host whose GPU is an OpenCL library, and those for a live table."""
     text, changed = re.subn(
         r"^counters_interval_s = .*$", f"counters_interval_s = {COUNTERS_S}", AGENT_SETTINGS.read_text(), flags=re.M
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a demo found: every figure and every check, printed as they come and kept as JSON."""
+"""The results of a demo: every figure and every check, printed immediately and stored as JSON."""
 
 import json
 import time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who had the accelerator, over time: the kernel's counters, looked at again and again by a thread of its own."""
+"""The use of the accelerator over time: a thread samples the kernel's counters."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ from vgpumgr.control.netlink import Control
 INTERVAL_S = 0.5
 
 Sample = dict[str, Any]
-"""`at_s`; for each tenant its lease time so far and its weight: `run_ns`, `weight`."""
+"""`at_s`; for each tenant, its lease time so far (`run_ns`) and its `weight`."""
 
 
 def look(control: Control, tenants: Sequence[str], since_s: float) -> Sample:
@@ -27,7 +27,7 @@ def look(control: Control, tenants: Sequence[str], since_s: float) -> Sample:
 
 @contextmanager
 def recorded(tenants: Sequence[str], since_s: float) -> Iterator[list[Sample]]:
-    """Yield samples, which grow in number while the body runs."""
+    """Yield a list of samples, which grows while the body runs."""
     samples: list[Sample] = []
     ended = threading.Event()
 
@@ -46,11 +46,11 @@ def recorded(tenants: Sequence[str], since_s: float) -> Iterator[list[Sample]]:
 
 
 def gained(before: Sample, after: Sample) -> Mapping[str, int]:
-    """The lease time that each tenant had between two samples, ns."""
+    """Return each tenant's lease time between two samples, in ns."""
     return {name: run_ns - before["run_ns"].get(name, run_ns) for name, run_ns in after["run_ns"].items()}
 
 
 def shares(of: Mapping[str, int]) -> dict[str, float]:
-    """What each has of the sum; of nothing nobody has anything."""
+    """Return each tenant's part of the sum; all zero if the sum is zero."""
     total = sum(of.values())
     return {name: value / total if total else 0.0 for name, value in of.items()}

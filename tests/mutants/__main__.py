@@ -23,7 +23,7 @@ from tests.mutants.draw import AREAS, Mutant, draw
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARE = 5
-"""So many times more are drawn than tried: some do not compile."""
+"""This many times more mutants are drawn than tried, because some do not compile."""
 LIMIT_S = 3600.0
 PYTEST = ("python", "-m", "pytest", "-q", "-x", "--no-header", "--tb=line")
 _USER_MODE = ("tests/lab/lab", "run", "--kernel", "uml", "--bare", "--timeout", "1200")
@@ -81,12 +81,12 @@ def main() -> int:
 
 
 def describe(mutant: Mutant) -> str:
-    """One line."""
+    """Return a one-line description."""
     return f"{mutant.area} {mutant.path}:{mutant.line} {mutant.kind}: {mutant.new.strip()}"
 
 
 def judge(mutant: Mutant, commands: Sequence[tuple[str, ...]]) -> str:
-    """Try a mutant: `found: WHAT`, `missed`, or `does not compile`."""
+    """Try a mutant and return `found: WHAT`, `missed`, or `does not compile`."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as place:
         copy = Path(place) / "checkout"
         copy_sources(ROOT, copy)
@@ -112,7 +112,7 @@ def judge(mutant: Mutant, commands: Sequence[tuple[str, ...]]) -> str:
 
 
 def made_to_run(copy: Path) -> dict[str, str] | None:
-    """The environment in which the copy's own code runs, compiled scheduler included; None if it does not compile."""
+    """Return an environment that runs the copy's own code with its compiled scheduler; None if it does not compile."""
     environ = {**os.environ, "PYTHONPATH": f"{copy}:{copy / 'api'}:{copy / 'agent'}"}
     python = ROOT / "build/venv/bin/python"
     built = subprocess.run(

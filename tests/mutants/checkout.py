@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of a checkout, to be changed and thrown away."""
+"""Temporary copies of a checkout that can be changed."""
 
 import shutil
 from pathlib import Path
 
 
 def copy_sources(tree: Path, copy: Path) -> None:
-    """Copy a checkout without what was built in it, but with the tools that its tests start."""
+    """Copy a checkout without build products, but with the tools that its tests start."""
 
     def unwanted(folder: str, names: list[str]) -> set[str]:
         return {"__pycache__", *(["build"] if Path(folder) == tree else [])} & set(names)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws mutants: copies of our sources with one small defect each.
 
-A mutant changes one line: a comparison, a logical operator, a number, a condition, or a statement that is dropped.
-Python's places are found in its syntax tree; C's by the text of a line, because a mutant that does not compile is found
-by nobody and shows nothing.
+A mutant changes one line: a comparison, a logical operator, a number, a condition, or a statement that is removed. In
+Python the places come from the syntax tree. In C they come from the text of a line, because a mutant that does not
+compile shows nothing.
 """
 
 import ast
@@ -23,7 +23,7 @@ AREAS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """`old` becomes `new` in one line, counted from 1; both are whole lines without their ends."""
+    """In one line, counted from 1, `old` becomes `new`; both are whole lines without line ends."""
 
     area: str
     path: str
@@ -33,7 +33,7 @@ class Mutant:
     new: str
 
     def apply(self, root: Path) -> None:
-        """Change the file below `root`. ValueError if its line is another one."""
+        """Change the file below `root`. Raises ValueError if its line differs from `old`."""
         file = root / self.path
         lines = file.read_text().splitlines(keepends=True)
         if lines[self.line - 1].rstrip("\n") != self.old:
@@ -52,18 +52,18 @@ _C_STATEMENT = re.compile(r"^(\s+)(?!return\b|goto\b|break\b|continue\b|const\b|
 
 
 def draw(root: Path, area: str, count: int, seed: int) -> list[Mutant]:
-    """Draw `count` mutants of an area: files and lines with equal chances, the same ones for the same seed and tree."""
+    """Draw `count` mutants of an area. All changes have equal chances; the same seed and tree give the same mutants."""
     found = [mutant for path in sources(root, area) for mutant in candidates(root, area, path)]
     return random.Random(f"{seed}-{area}").sample(found, count)
 
 
 def sources(root: Path, area: str) -> Sequence[Path]:
-    """The files that an area's mutants are drawn from."""
+    """Return the files from which an area's mutants are drawn."""
     return sorted(path for pattern in AREAS[area] for path in root.glob(pattern) if path.name != "__init__.py")
 
 
 def candidates(root: Path, area: str, path: Path) -> Iterator[Mutant]:
-    """Each change of each line of a file that is worth a try."""
+    """Yield each useful change of each line of a file."""
     text = path.read_text()
     lines = text.splitlines()
     changes = _of_python(text, lines) if path.suffix == ".py" else _of_c(lines)

@@ -23,7 +23,7 @@ from tests.mutants.planted import DEFECTS, Defect
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 900
 PRESENT = "present"
-"""A file of the copy that says which defect the module is loaded with."""
+"""A file of the copy that selects the defect with which the module is loaded."""
 SWITCH = "extern unsigned int vgpu_defect;\n"
 PARAMETER = "unsigned int vgpu_defect;\nmodule_param_named(defect, vgpu_defect, uint, 0444);\n"
 
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def plant(copy: Path, defects: Sequence[Defect]) -> None:
-    """Put all defects into the module, each behind its number, counted from 1; 0 is none of them."""
+    """Put all defects into the module. Each has a number, counted from 1; 0 selects none of them."""
     sources = copy / "kmod"
     for number, defect in enumerate(defects, 1):
         file = sources / defect.source
@@ -70,7 +70,7 @@ def plant(copy: Path, defects: Sequence[Defect]) -> None:
 
 
 def run(copy: Path, number: int, files: Sequence[str], *words: str) -> "subprocess.CompletedProcess[str]":
-    """Run these files of tests on the module with a defect; in virtual time if the first one is of tests/time."""
+    """Run these test files on the module with a defect; in virtual time if the first one is in tests/time."""
     (copy / PRESENT).write_text(f"{number}\n")
     virtual = ["--virtual-time"] if files[0].startswith("tests/time/") else []
     machine = ["tests/lab/lab", "run", "--kernel", "uml", "--bare", *virtual, "--timeout", str(LIMIT_S)]
@@ -80,7 +80,7 @@ def run(copy: Path, number: int, files: Sequence[str], *words: str) -> "subproce
 
 
 def passes(copy: Path, defects: Sequence[Defect]) -> bool:
-    """Whether the files pass without any defect; else say why not."""
+    """Return whether the files pass without any defect; print the output if they do not."""
     for folder in ("tests/kmod/", "tests/time/"):
         files = [defect.tests for defect in defects if defect.tests.startswith(folder)]
         done = run(copy, 0, files) if files else None
@@ -91,7 +91,7 @@ def passes(copy: Path, defects: Sequence[Defect]) -> bool:
 
 
 def finds(copy: Path, number: int, defect: Defect) -> bool:
-    """Whether the file fails with its defect; print by which test."""
+    """Return whether the file fails with its defect; print the test that found it."""
     began = time.monotonic()
     done = run(copy, number, [defect.tests])
     failed = re.findall(rf"^(?:FAILED|ERROR) {re.escape(defect.tests)}::(\S+)", done.stdout, re.M)

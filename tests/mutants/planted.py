@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For each file of tests that runs in User-mode Linux, a defect of the module that it must find.
+"""A defect of the module for each test file that runs in User-mode Linux; the file must find its defect.
 
-`old` is one or more whole statements of a file of kmod/, which occur there once; `new` takes their place. Both are put
-into one module, which chooses between them when it is loaded, so that neither may be a declaration or an initializer.
+`old` is one or more whole statements that occur once in a file of kmod/; `new` replaces them. Both are compiled into
+one module, which chooses between them when it is loaded. Therefore neither may be a declaration or an initializer.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Defect:
-    """`tests` fails on a module in which this is wrong."""
+    """A defect: `tests` must fail on a module in which this is `wrong`."""
 
     tests: str
     wrong: str

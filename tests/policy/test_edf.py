@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is planned ends in time; as little as possible is dropped; nobody pays for all."""
+"""Admitted requests end in time, as few as possible are dropped, and no service pays for all others."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def test_no_work_is_lost_or_invented(jobs: list[JobSpec], lanes: int, order: str
 )
 @settings(max_examples=80, deadline=None)
 def test_srtf_picks_the_least_at_every_boundary(works: list[tuple[int, int, int]], order: str) -> None:
-    """Each choice is checked against all that were ready, by a plain reading of the rule."""
+    """Each choice is compared with all ready jobs, by a plain implementation of the rule."""
 
     def checked(jobs: list[Job]) -> Job | None:
         picked = ORDERS[order](jobs)
@@ -228,7 +228,7 @@ def test_srtf_is_never_worse_than_fifo_whatever_the_iterations(works: list[tuple
 
 
 def test_rounding_never_stops_the_clock() -> None:
-    """Three lanes that share a speed no float holds exactly, a day after the start."""
+    """Three lanes share a speed that no float represents exactly, a day after the start."""
     day_ns = 86_400 * 10**9
     jobs = specs(*((day_ns + 7 * number, 999_999_937) for number in range(9)), iteration=10_000_019)
     outcome = simulate(jobs, ORDERS["fair"], Device(overlap=(1.0, 1.1, 1.3), switch_cost_ns=1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory lanes: never out of memory, nobody starves."""
+"""Memory lanes: memory never runs out, and no application starves."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_impossible_devices_and_demands_are_refused(make: object, message: str) 
 
 
 class Witness:
-    """Counts bytes without asking the lanes: what is resident, and what iterations use right now."""
+    """Counts bytes without asking the lanes: resident memory, and memory of present iterations."""
 
     def __init__(self, lanes: Lanes[int], capacity: int) -> None:
         self.lanes = lanes
@@ -230,7 +230,9 @@ def test_memory_always_suffices(seed: int, capacity: int, max_lanes: int) -> Non
 @given(seed=st.integers(0, 2**32), max_lanes=st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
 def test_a_big_request_is_admitted_once_those_before_it_have_left(seed: int, max_lanes: int) -> None:
-    """However many small ones keep coming: at the latest when all that were here after its patience are gone."""
+    """This holds however many small requests keep coming. The latest moment is when all that were present at the end of
+    its patience have left.
+    """
     rng = random.Random(seed)
     lanes: Lanes[int] = Lanes(capacity_bytes=100, max_lanes=max_lanes, patience_ns=50)
     for key in range(8):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies decide from what they are told: no clock, no I/O, nothing but the standard library."""
+"""Policies decide only from their arguments: no clock, no I/O, and only the standard library."""
 
 from __future__ import annotations
 

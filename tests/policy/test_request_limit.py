@@ -134,7 +134,9 @@ def test_use_is_counted_to_the_nanosecond(gaps: list[tuple[int, int]], window: i
 )
 @settings(max_examples=60, deadline=None)
 def test_the_window_keeps_requests_and_limits(clients: list[tuple[int, int]]) -> None:
-    """The rule run for two windows with everybody backlogged: requests are met, limits are kept, within one quantum."""
+    """The rule runs for two windows with all clients backlogged: requests are met and limits are kept, within one
+    quantum.
+    """
     window, quantum = 1000, 10
     promises = {
         number: promise(request, min(1000, request + more + 1)) for number, (request, more) in enumerate(clients)
@@ -159,7 +161,7 @@ def test_the_window_keeps_requests_and_limits(clients: list[tuple[int, int]]) ->
 @given(rows=st.lists(st.tuples(st.integers(0, 250), st.integers(1, 1000)), min_size=1, max_size=4))
 @settings(max_examples=100, deadline=None)
 def test_weights_alone_meet_every_request(rows: list[tuple[int, int]]) -> None:
-    """Entitlement under the terms, with everybody backlogged, is at least the request and at most the limit."""
+    """Entitlement under the terms, with all clients backlogged, is at least the request and at most the limit."""
     promises = {number: promise(request, max(request, limit, 1)) for number, (request, limit) in enumerate(rows)}
     given_terms = terms(promises, period_ns=1_000_000)
     shares = entitled(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reservations follow demand, in bounded steps, and rest when nothing changes."""
+"""Reservations follow demand in bounded steps, and do not move when nothing changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QOS_NS = 100 * MS
 
 
 def seen(requests: int, *, work_ms: float = 1, tail: float | None = 0.5) -> Measured:
-    """`tail` in parts of QOS_NS."""
+    """Return measurements; `tail` is a fraction of QOS_NS."""
     return Measured(
         requests=requests, work_ns=round(work_ms * MS), tail_ns=None if tail is None else round(tail * QOS_NS)
     )
@@ -136,7 +136,7 @@ def test_a_late_service_takes_from_one_that_is_fine_and_not_from_another_late_on
 
 
 def test_chance_is_not_a_change_of_load() -> None:
-    """Counts of a constant Poisson load: the reservation stays near what it needs."""
+    """The counts of a constant Poisson load vary, but the reservation stays near the need."""
     rng = random.Random(11)
     control = controller("a", "b")
     kept = []
@@ -228,10 +228,10 @@ def test_reservations_stay_in_their_bounds(
 @given(
     loads=st.lists(st.tuples(st.integers(1, 60), st.floats(0.05, 10), st.floats(0, 3)), min_size=2, max_size=5),
 )
-@example(loads=[(1, 1.0, 1.0), (1, 1.0, 2.0)])  # both late: neither may take from the other
+@example(loads=[(1, 1.0, 1.0), (1, 1.0, 2.0)])  # both are late: neither may take from the other
 @settings(max_examples=60, deadline=None)
 def test_constant_measurements_end_in_constant_reservations(loads: list[tuple[int, float, float]]) -> None:
-    """No limit cycle above 5 %, whatever the load and the tails, overload included."""
+    """There is no limit cycle above 5 % for any load and any tails, overload included."""
     control = ReserveController({number: Bounds(qos_ns=QOS_NS) for number in range(len(loads))})
     constant = {
         number: seen(requests, work_ms=work_ms, tail=tail) for number, (requests, work_ms, tail) in enumerate(loads)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The request-level loop: by hand, and what no discipline may break."""
+"""The request-level loop: examples by hand, and properties that every discipline must keep."""
 
 from __future__ import annotations
 
@@ -146,7 +146,9 @@ def test_no_request_is_lost_and_no_engine_time_invented(name: str, arrivals: lis
 @given(seed=st.integers(0, 10_000), load=st.sampled_from([0.4, 0.95, 1.5]))
 @settings(max_examples=12, deadline=None)
 def test_what_is_admitted_as_feasible_misses_by_no_more_than_the_prediction_error(seed: int, load: float) -> None:
-    """With exact predictions nothing that EDF with shedding runs ends late, but for the kernel that it waited for."""
+    """With exact predictions, EDF with shedding ends no request late, except for the kernel that the request waited
+    for.
+    """
     everyone = services()
     made = offered(everyone, Load(load=load, noise=0.0), until_ns=3 * SECOND_NS, seed=seed)
     for served in (edf_shed(everyone, made, Engine()),):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hard and elastic limits as terms of the core."""
+"""Hard and elastic limits, expressed in the core's terms."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests/run is made of: it runs lanes of tests and says how they ended."""
+"""The parts of tests/run, which runs lanes of tests and reports how they ended."""

@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lane's log says: how pytest ended, what failed, what was slow, and what the lab had to run once more."""
+"""Reads a lane's log: how pytest ended, what failed, what was slow, and which commands the lab repeated."""
 
 import re
 from dataclasses import dataclass
 
 REMARK_LINES = 12
 REMARK_WIDTH = 200
-# How pytest ends; not coloured, because its output is a pipe.
+# pytest's last line; it has no colours, because the output is a pipe.
 CLOSING_LINE = re.compile(
     r"^[=\s]*((?:no tests ran|\d+ (?:passed|failed|errors?|skipped|deselected)\b.*) in [\d.]+s)",
     re.M,
 )
-# What pytest says of tests that failed, what the lab says of its kernel, and what pytest says of where it was when a
-# test took too long: innermost frame first. The lab may have to write behind an unfinished line of the command's.
+# Patterns for pytest's failed tests, for the lab's kernel complaints, and for pytest's position when a test took too
+# long (innermost frame first). The lab may have to write behind an unfinished line of the command.
 FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) .*", re.M)
 COMPLAINT = re.compile(r"--- kernel complaint\n.*")
 STUCK = re.compile(r"^Timeout \(.*\)!$(?:\n|.)*?^  File \".*?(tests/[^\"]+)\", line (\d+) in (\w+)", re.M)
-# Of tests/lab/labhost/run.py.
+# from tests/lab/labhost/run.py
 UNSTEADY = re.compile(r"^lab: (?:\[ *[\d.]+ s\] )?unsteady: (.*?);", re.M)
-# pytest's --durations
+# from pytest's --durations
 DURATION = re.compile(r"^(\d+\.\d+)s (call|setup|teardown) +(\S.*)$", re.M)
 
 
@@ -32,12 +32,14 @@ class Slow:
 
 
 def closing_lines(log: str) -> list[str]:
-    """How each pytest ended: its counts of tests."""
+    """Returns how each pytest ended: its counts of tests."""
     return CLOSING_LINE.findall(log)
 
 
 def remarks(log: str) -> tuple[str, ...]:
-    """Why a lane failed: tests that failed, the kernel's complaints, where a test took too long; else the log's end."""
+    """Returns why a lane failed: failed tests, kernel complaints, the place where a test took too long; else the log's
+    end.
+    """
     found = (
         *FAILED_TEST.findall(log),
         *(complaint.replace("\n", " ") for complaint in COMPLAINT.findall(log)),
@@ -47,10 +49,10 @@ def remarks(log: str) -> tuple[str, ...]:
 
 
 def unsteady(log: str) -> tuple[str, ...]:
-    """Why the lab ran a command once more, for each time that it did."""
+    """Returns the reason for each command that the lab repeated."""
     return tuple(UNSTEADY.findall(log))
 
 
 def slow_tests(log: str) -> tuple[Slow, ...]:
-    """What pytest calls its slowest durations."""
+    """Returns pytest's slowest durations."""
     return tuple(Slow(seconds=float(seconds), phase=phase, test=test) for seconds, phase, test in DURATION.findall(log))

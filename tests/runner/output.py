@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the output of commands goes."""
+"""Destinations of commands' output."""
 
 import os
 import sys
@@ -11,8 +11,8 @@ from typing import BinaryIO
 class Output:
     """Copies bytes to a log and to standard output; safe to use from several threads.
 
-    On standard output, lines begin with `label` if there is one, and only whole ones are written: lanes that run side
-    by side share it, and `lock`.
+    On standard output, lines begin with `label` if there is one, and only whole lines are written: lanes that run side
+    by side share standard output and `lock`.
     """
 
     def __init__(self, log: Path, lock: threading.Lock, *, label: str = "") -> None:
@@ -24,7 +24,7 @@ class Output:
         self._open_line = b""
 
     def write(self, data: bytes) -> None:
-        """Nothing after `close`: what outlived its command may still hold the pipe."""
+        """Writes nothing after `close`: a process that outlived its command may still hold the pipe."""
         with self._lock:
             if self._log.closed:
                 return
@@ -37,17 +37,17 @@ class Output:
             sys.stdout.buffer.flush()
 
     def say(self, line: str) -> None:
-        """On a line of its own."""
+        """Writes a separate line."""
         self.write((b"\n" if self._open_line else b"") + f"{line}\n".encode())
 
     def copy(self, pipe: BinaryIO) -> None:
-        """Until end of file; in pieces, so that a progress line shows while it grows."""
+        """Copies until end of file; in small pieces, so that a progress line is visible while it grows."""
         with pipe:
             while data := os.read(pipe.fileno(), 65536):
                 self.write(data)
 
     def read(self) -> str:
-        """All that was written."""
+        """Returns everything that was written."""
         return self.path.read_text(errors="replace")
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs commands, each in a session of its own, and ends them with all that they started."""
+"""Runs each command in a new session, and ends it with all processes that it started."""
 
 import contextlib
 import os
@@ -21,12 +21,12 @@ class Processes:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._lock = threading.Lock()  # of what follows
+        self._lock = threading.Lock()  # for the members below
         self._stopped = False
         self._running: list[subprocess.Popen[bytes]] = []
 
     def stop(self) -> None:
-        """Ends what runs; nothing starts after it."""
+        """Ends all running commands; no command starts after this."""
         with self._lock:
             self._stopped = True
             running = list(self._running)
@@ -56,7 +56,7 @@ class Processes:
             )
             self._running.append(process)
         assert process.stdout is not None
-        # A daemon: something that outlives the command and holds its pipe must not hold this runner.
+        # A daemon thread: a process that outlives the command and holds its pipe must not block this runner.
         copier = threading.Thread(target=output.copy, args=(process.stdout,), daemon=True)
         copier.start()
         try:
@@ -69,16 +69,18 @@ class Processes:
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """That of commands: Python keeps what it has compiled below build/, whatever it was told about that.
+    """Returns the environment of commands: Python stores bytecode below build/, whatever the caller's settings are.
 
-    A lane starts hundreds of interpreters, each of which would compile our modules, and pytest all tests, anew.
+    A lane starts hundreds of interpreters. Without this, each would compile our modules, and pytest all tests, again.
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return kept | {"PYTHONPYCACHEPREFIX": str(directory.resolve() / "build" / "pycache")}
 
 
 def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """With their groups. Asks each once: asking again would cut short the cleaning up, of the lab for one."""
+    """Ends processes with their groups. It asks each only once, because a second signal would interrupt the clean-up,
+    for example the lab's.
+    """
     _signal_groups(processes, signal.SIGTERM)
     until = time.monotonic() + GRACE_S
     for process in processes:

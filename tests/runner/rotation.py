@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs commands of long lanes, one at a time, until a budget of time is spent.
+"""Runs commands of long lanes, one at a time, until a time budget is spent.
 
-A command that fails is run once more. It fails the rotation only if it fails again; if it passes, it is `unsteady`,
-like a command that the lab had to run again. A command that is still running when the budget is spent is ended, and
-that is no failure.
+A failed command is run once more. It fails the rotation only if it fails again. If it then passes, it is `unsteady`,
+like a command that the lab repeated. A command that still runs when the budget is spent is ended, which is not a
+failure.
 """
 
 import contextlib
@@ -21,20 +21,20 @@ from tests.runner.processes import GRACE_S, Processes
 from tests.runner.rotation_order import Step
 
 MARGIN_S = 5
-"""For what is left to do when the last command has ended."""
+"""Reserved for the work after the last command has ended."""
 
 SHORTEST_S = 30
-"""Nothing is started for less."""
+"""No command starts with less time than this."""
 
-# Of one run, and of a command.
+# Results of a single run and of a command.
 PASSED, UNSTEADY, NOT_FINISHED, STOPPED = "passed", "unsteady", "not finished", "stopped"
-# Of one run; then of a command.
+# The first is a result of a single run, the others are results of a command.
 FAILED, FAILED_ONCE, FAILED_TWICE = "failed", "failed once", "failed twice"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What became of one command. `remarks`: what to look at, of each time that it failed or was run again."""
+    """The result of one command. `remarks`: what to look at, for each time that it failed or was repeated."""
 
     step: str
     result: str
@@ -43,7 +43,7 @@ class Turn:
 
 
 class Rotation:
-    """Runs steps with their logs in `logs`, within `budget_s` from now on. `clock` gives seconds."""
+    """Runs steps with their logs in `logs`, within `budget_s` from now on. `clock` returns seconds."""
 
     def __init__(
         self, processes: Processes, logs: Path, budget_s: float, *, clock: Callable[[], float] = time.monotonic
@@ -52,11 +52,11 @@ class Rotation:
         self._processes = processes
         self._logs = logs
         self._output_lock = threading.Lock()
-        # Ending a command that does not want to end takes the grace.
+        # A command that does not react to the signal takes the whole grace period.
         self._end = clock() + budget_s - GRACE_S - MARGIN_S
 
     def run(self, steps: Sequence[Step], told_to_end: Callable[[], bool]) -> list[Turn]:
-        """In the order in which they ran. What does not fit into the time that is left is left out."""
+        """Returns results in running order. A command that does not fit into the remaining time is skipped."""
         over = threading.Event()
         watch = threading.Thread(target=self._stop_when, args=(told_to_end, over))
         watch.start()
@@ -91,7 +91,7 @@ class Rotation:
         return Turn(step=step.name, result=result, seconds=time.monotonic() - started, remarks=remarks)
 
     def _run(self, step: Step, time_of: int) -> tuple[str, tuple[str, ...]]:
-        """The result of one run, and what to look at."""
+        """Returns the result of one run, and what to look at."""
         log = self._logs / f"rotation-{step.lane}-{step.number}{'-again' if time_of > 1 else ''}.log"
         with contextlib.closing(Output(log, self._output_lock, label=f"rotation {step.name}")) as output:
             left_s = self._left_s()
@@ -116,12 +116,14 @@ class Rotation:
 
 
 def failed(turns: Sequence[Turn]) -> list[Turn]:
-    """Those that failed twice."""
+    """Returns the commands that failed twice."""
     return [turn for turn in turns if turn.result == FAILED_TWICE]
 
 
 def summary(turns: Sequence[Turn], steps: Sequence[Step]) -> str:
-    """A table of its own, without pytest's counts: those at the end of a run's output are `make test`'s."""
+    """Returns a separate table without pytest's counts, because those at the end of the output belong to `make
+    test`.
+    """
     name = max((len(turn.step) for turn in turns), default=0)
     result = max((len(turn.result) for turn in turns), default=0)
     lines = ["", "rotation of the long lanes: command, result, seconds"]

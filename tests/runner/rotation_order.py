@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which command of which long lane a run in CI begins with, and in which order the others follow.
+"""The command of the long lanes with which a CI run begins, and the order of the others.
 
-A run in CI has time for a few of them. The unit is one command, so that a lane of eight hours does not keep others from
-being run.
+A CI run has time for only a few of them. The unit is one command, so a lane of eight hours does not block the others.
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from tests.lanes import Lane
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One command. `number`: counted from 1, of its lane. `usual_s`: what it usually takes, None if nobody knows."""
+    """One command. `number`: its number in the lane, from 1. `usual_s`: its usual duration, None if unknown."""
 
     lane: str
     number: int
@@ -27,12 +26,14 @@ class Step:
         return f"{self.lane} {self.number}"
 
     def fits(self, left_s: float) -> bool:
-        """Whether it may end in time. What nobody knows the duration of may."""
+        """Returns whether it may end in time; true if its duration is unknown."""
         return self.usual_s is None or self.usual_s <= left_s
 
 
 def order(lanes: Sequence[Lane], day: date) -> tuple[Step, ...]:
-    """Every command of the lanes that rotate, once. Each day begins with the command after yesterday's first."""
+    """Returns every command of the rotating lanes once. Each day begins with the command after the first one of the day
+    before.
+    """
     steps = [
         Step(lane=lane.name, number=number, command=command, limit_s=lane.limit_s, usual_s=usual_s)
         for lane in lanes

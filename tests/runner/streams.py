@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs lanes in three streams, side by side: those that keep two processors busy, those that mostly wait, all others.
+"""Runs lanes in three parallel streams: lanes that keep two processors busy, lanes that mostly wait, and all others.
 
-A stream that has none of its own left takes what the others have, so that no processor waits. Of the lanes that keep
-two processors busy one runs at a time, and never in the stream of those that wait.
+A stream without lanes of its own takes lanes of the others, so that no processor is idle. Only one lane that keeps two
+processors busy runs at a time, and never in the stream for waiting lanes.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from tests.runner.processes import Processes
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """A command that ran, and for how long. `number`: counted from 1, of its lane."""
+    """A command that ran, and its duration. `number`: its number in the lane, from 1."""
 
     lane: str
     number: int
@@ -33,9 +33,9 @@ class Ran:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of one lane; skipped, if none of its tests could run. `closing`: pytest's counts of tests.
+    """The result of one lane; skipped if none of its tests could run. `closing`: pytest's counts of tests.
 
-    `remarks`: what to look at, if it failed. `unsteady`: why the lab ran a command once more, for each time.
+    `remarks`: what to look at after a failure. `unsteady`: the reason for each command that the lab repeated.
     """
 
     lane: str
@@ -56,12 +56,12 @@ STREAMS = ("heavy", "light", "waits")
 
 
 def stream_of(lane: Lane) -> str:
-    """Where a lane runs as long as there is a choice."""
+    """Returns the preferred stream of a lane."""
     return "heavy" if lane.heavy else "waits" if lane.waits else "light"
 
 
 class Waiting:
-    """The lanes that nobody has taken; safe to use from several threads."""
+    """The lanes that no stream has taken; safe to use from several threads."""
 
     def __init__(self, lanes: Sequence[Lane]) -> None:
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ class Waiting:
         self._heavy_one_runs = False
 
     def take(self, stream: str) -> Lane | None:
-        """Return the first lane of a stream, or another that it may run now; None if there is none."""
+        """Return the first lane of the stream, or another lane that it may run now; None if there is none."""
         with self._lock:
             ready = [lane for lane in self._lanes if not (lane.heavy and self._heavy_one_runs)]
             own = [lane for lane in ready if stream_of(lane) == stream]
@@ -82,14 +82,14 @@ class Waiting:
             return lane
 
     def done(self, lane: Lane) -> None:
-        """A lane that was taken has ended."""
+        """Records that a taken lane has ended."""
         if lane.heavy:
             with self._lock:
                 self._heavy_one_runs = False
 
 
 class Streams:
-    """Runs lanes with their logs in `logs`, a thread for each stream."""
+    """Runs lanes with their logs in `logs`, with a thread for each stream."""
 
     def __init__(self, processes: Processes, logs: Path) -> None:
         self._processes = processes
@@ -97,7 +97,9 @@ class Streams:
         self._output_lock = threading.Lock()
 
     def run(self, lanes: Sequence[Lane], told_to_end: Callable[[], bool]) -> list[Outcome]:
-        """In the order in which lanes ended, those that did not run last. `told_to_end` is asked every second."""
+        """Returns the outcomes in the order in which lanes ended; lanes that did not run come last. `told_to_end` is
+        called every second.
+        """
         outcomes: list[Outcome] = []
         waiting = Waiting(lanes)
         with ThreadPoolExecutor(max_workers=len(STREAMS)) as pool:
@@ -120,7 +122,7 @@ class Streams:
             waiting.done(lane)
 
     def _run_lane(self, lane: Lane, output: Output) -> Outcome:
-        """Runs all commands, also after a failure, unless the lane's time is up."""
+        """Runs all commands, also after a failure, until the lane's time is up."""
         started = time.monotonic()
         output.say(f"\n==== {lane.name} (limit {lane.limit_s} s)")
         faults: list[str] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table at the end of a run, what took longest, and what to look at of lanes that failed."""
+"""The table at the end of a run, the slowest tests, and what to look at in failed lanes."""
 
 import shlex
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ WIDTH = 120
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """All of it. A column tells how often the lab ran a command once more, if it ever did."""
+    """Returns the whole summary. If the lab repeated a command, a column shows how often."""
     name = max(len(o.lane) for o in outcomes)
     result = max(len(o.result) for o in outcomes)
     unsteady = any(o.unsteady for o in outcomes)
@@ -48,6 +48,6 @@ def _slow_tests(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _shortened(text: str) -> str:
-    """Without its middle, if it is long: what a command runs stands at its end."""
+    """Removes the middle of a long text, because the name of what a command runs is at its end."""
     half = (WIDTH - 5) // 2
     return text if len(text) <= WIDTH else f"{text[:half]} ... {text[-half:]}"
