@@ -130,7 +130,8 @@ def test_a_gpu_is_adopted_and_closed_to_vms_without_a_permit(claimed: Host, kern
 @pytest.mark.parametrize("again", ["module", "driver", "boot"])
 def test_it_is_adopted_again(claimed: Host, kernel: FakeKernel, again: str) -> None:
     """The GPU is adopted again after the module was reloaded, after its driver was unbound and bound, and after a
-    boot."""
+    boot.
+    """
     claimed.reconcile()
     if again == "module":
         kernel.unload()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Brokers as systemd units: what the agent asks of systemd, and how it reports a broker that does not run. The test
-plays systemd."""
+plays systemd.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +24,8 @@ CHECKED = ("/bin/true",)
 
 class Systemd:
     """Starts and stops the program in the broker's place. `fails`: the unit ends at once; `silent`: systemd does not
-    answer."""
+    answer.
+    """
 
     def __init__(self, root: Path) -> None:
         fakebroker.brokers(root)  # installs the program

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's certificate: it is obtained by enrolling or for the token, renewed in time, and never a reason to
-stop."""
+stop.
+"""
 
 import contextlib
 import json
@@ -28,7 +29,8 @@ def certified(host: Host, api: FakeApi) -> Host:
 @pytest.fixture
 def unseen(host: Host, api: FakeApi) -> Callable[[], None]:
     """A host that uses its token because the API does not see its first certificate. Call it to make the API see
-    again."""
+    again.
+    """
     api.gives_certificates = False
     host.learn()
     api.gives_certificates = True

@@ -82,7 +82,8 @@ def test_it_is_kept_and_confirmed_once_there_is_room(claimed: Host, disk: Disk, 
 
 def test_a_deletion_is_carried_out_but_confirmed_only_once_a_new_start_would_know_it(claimed: Host, disk: Disk) -> None:
     """Otherwise the API could grant its place to another claim, while a restarted agent without the API would still
-    start its VM."""
+    start its VM.
+    """
     claimed.start(A)
     with disk():
         claimed.api.delete(A, groups=[group("blue", 600), group("green", 300)])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices and groups without a claim: reported at once, removed when that is certain, and never while a VM uses
-them."""
+them.
+"""
 
 import shutil
 from uuid import UUID, uuid4

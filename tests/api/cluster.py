@@ -24,7 +24,8 @@ kill -QUIT $!; wait
 [ -z "$ended" ] || rm -rf "$directory"
 """
 """Kills the server when it reads a line. A killed test sends no line; then the script also removes the server's
-files."""
+files.
+"""
 
 
 @dataclass(kw_only=True)

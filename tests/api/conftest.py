@@ -121,7 +121,8 @@ def postgresql_lender(postgresql: Cluster, postgresql_template: str) -> Iterator
 @pytest.fixture
 def database(request: pytest.FixtureRequest, engine_name: str, clock: Clock) -> Iterator[Database]:
     """An empty database on loan. If the test also asks for `database_url`, it is that database, which only this test
-    uses."""
+    uses.
+    """
     if "database_url" in request.fixturenames:
         opened = Database(request.getfixturevalue("database_url"), clock=clock)
         yield opened

@@ -145,7 +145,8 @@ class _Comparison:
 
     def _schema(self, where: str, old: Mapping[str, Any], new: Mapping[str, Any], *, sent: bool) -> Iterator[Change]:
         """`sent`: clients send the value, so allowing less breaks them; otherwise the API sends it, so allowing more
-        does."""
+        does.
+        """
         refs = (old.get("$ref", ""), new.get("$ref", ""), sent)
         if any(refs[:2]):
             if refs in self._seen:
@@ -220,7 +221,8 @@ def _operations(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _codes(document: Mapping[str, Any], operation: Mapping[str, Any]) -> set[str]:
     """Returns the refusal codes of an operation. New codes break no client, because clients use the status of unknown
-    codes."""
+    codes.
+    """
     found = set()
     for answer in operation["responses"].values():
         for each in _component(document, "responses", answer).get("content", {}).values():

@@ -29,7 +29,8 @@ pytestmark = pytest.mark.long
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of a virtual environment with our wheel; it shares only the wheel's dependencies with the present
-    one."""
+    one.
+    """
     directory = tmp_path_factory.mktemp("wheel")
     tree = directory / "source"
     built = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info")

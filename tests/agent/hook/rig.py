@@ -173,7 +173,8 @@ class Host:
         self, operation: str, xml: str | bytes, *, reason: str = "-", name: str = "guest", limit_s: float = 60
     ) -> tuple[int, str]:
         """Call the hook once like libvirt; return exit status and standard error. Standard output must always stay
-        empty."""
+        empty.
+        """
         phase = "end" if operation in ("stopped", "release") else "begin"
         done = subprocess.run(
             [str(self.front), name, operation, phase, reason],

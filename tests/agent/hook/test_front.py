@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The front's cheap test has no false negatives: it asks Python about every domain in which Python would find
-something."""
+something.
+"""
 
 import tempfile
 from collections.abc import Iterator

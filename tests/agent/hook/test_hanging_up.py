@@ -32,7 +32,8 @@ class LateSocket(socket.socket):
 def hanging_up(path: Path, answer: bytes, *, asked: bool = False) -> Iterator[None]:
     """An agent that answers one connection with these bytes and closes it without reading.
 
-    `asked`: it waits for a request first."""
+    `asked`: it waits for a request first.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
         listener.listen()

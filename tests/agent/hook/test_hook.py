@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What libvirt gets from the hook at each operation, with and without an agent. The processes and the socket are
-real."""
+real.
+"""
 
 import socket
 import threading

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's end of the hook's socket: which users it answers, what it refuses, and that a slow client blocks no
-other."""
+other.
+"""
 
 import json
 import os

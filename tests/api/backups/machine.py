@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A host with the real agent and helper over a played kernel, connected to a real API; a test runs the agent's
-steps."""
+steps.
+"""
 
 import os
 import threading

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process that is killed in the middle: a restore has changed nothing, and a backup leaves no file that looks
-complete."""
+complete.
+"""
 
 import signal
 from pathlib import Path

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A restore on either engine: it brings back all content, overwrites nothing that must stay, and changes nothing if it
-fails."""
+fails.
+"""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

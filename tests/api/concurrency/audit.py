@@ -61,7 +61,8 @@ class Audit:
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
         """Uses one connection for all queries of the block: opening a connection costs PostgreSQL more than most
-        queries."""
+        queries.
+        """
         if self._url.startswith("sqlite"):
             self._connection = sqlite3.connect(self._url.removeprefix("sqlite:///"))
         else:

@@ -42,7 +42,8 @@ class Fleet:
 
     def ask(self, *arguments: Any, token: str | None = None, **options: Any) -> Callable[[], Reply]:
         """Returns a request, by default an operator's, for sending later. Its client has no other request at that
-        time."""
+        time.
+        """
         client = self.deployment.take_client(token or self.deployment.token)
 
         def sent() -> Reply:

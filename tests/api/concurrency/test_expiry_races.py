@@ -78,7 +78,8 @@ def test_if_there_is_nothing_else_it_is_waited_for_as_claims_wait(
     world: World, database: Database, url: str, locked: str
 ) -> None:
     """Another transaction may hold the lock that the expiry waits for, and want a lock that the expiry took before it
-    skipped that reservation."""
+    skipped that reservation.
+    """
     counted, order = Counter[str](), ["account", "project", "gpu"]
     with Session(database.engine) as holding, holding.begin():
         lock(holding, "gpu")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A claim finds no room, but the room is free by the time the claim collects the reasons: it starts again and
-succeeds."""
+succeeds.
+"""
 
 from typing import Any
 

@@ -32,7 +32,8 @@ TELLERS = 2
 """Tellers of each meter."""
 MESSAGES, LIVES = 4, 1
 """Minimum numbers of messages of each teller and of ended claims of each tenant, before, between and after the
-blows."""
+blows.
+"""
 
 
 class Tenant(threading.Thread):

@@ -39,7 +39,8 @@ class Counted:
 
 def test_a_claim_on_a_gpu_and_one_of_what_is_held_there(world: World, database: Database, url: str) -> None:
     """The second claim needs no free room, so it takes no lock on free room. It may already hold a GPU that the first
-    claim wants."""
+    claim wants.
+    """
     host = world.host("one")
     world.tenant("acme")
     profile = world.profile(share=250)

@@ -101,7 +101,8 @@ def profile_of(fleet: Fleet, policy: str, share: int) -> str:
 
 def test_no_more_claims_come_to_a_gpu_than_it_has_places(fleet: Fleet) -> None:
     """Free share does not limit these claims: each asks for far less than its part, so only the number of places
-    does."""
+    does.
+    """
     for places in range(1, ROUNDS + 1):
         host, profile = shared(fleet, "fixed_share", places=places), profile_of(fleet, "fixed_share", 10)
         tenants = [fleet.tenant() for _ in range(WIDE)]

@@ -226,7 +226,8 @@ def test_a_tombstone_confirmed_twice_gives_back_once(fleet: Fleet) -> None:
 
 def test_of_two_agents_the_one_that_started_last_is_believed(fleet: Fleet) -> None:
     """Two agents of one host send everything at once, in any order: the newest report is kept, and no older one
-    replaces it."""
+    replaces it.
+    """
     rng = random.Random(11)
     for _ in range(ROUNDS):
         host = fleet.host()

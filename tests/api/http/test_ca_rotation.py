@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agents' authority and the API's certificate are replaced while real agents run, as the documentation
-describes."""
+describes.
+"""
 
 import contextlib
 import ssl

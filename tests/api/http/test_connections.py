@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The number of connections is limited in total and per address; one connection too many gets an answer that says
-so."""
+so.
+"""
 
 import asyncio
 import resource

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An ETag belongs to one state of one object. It never matches another object of that name, or a state from a
-backup."""
+backup.
+"""
 
 import re
 from typing import Any
@@ -18,7 +19,8 @@ PROFILE = {"name": "p1", "share_permille": 100, "mem_bytes": 1 << 30}
 
 def made_anew(cloud: Cloud, kind: str) -> tuple[str, str, str]:
     """Returns the path of an object that was deleted and made again, with the ETags of the first and the second
-    object."""
+    object.
+    """
     collection, wanted = {
         "tenants": ("/v1/tenants", {"name": "red"}),
         "quotas": ("/v1/tenants", {"name": "red"}),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every filter of every list shows exactly the matching items of the whole list; page tokens belong to their
-filters."""
+filters.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,7 +34,8 @@ def labelled(*hosts: Any) -> Says:
 @dataclass(frozen=True)
 class Filter:
     """`says`: returns the value of an item for the filter. `values`: for a requested value, the value that items then
-    show."""
+    show.
+    """
 
     says: Says
     values: dict[str, Any] = field(default_factory=dict)

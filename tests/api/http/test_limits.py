@@ -123,7 +123,8 @@ def limited(database: Database) -> Iterator[Cloud]:
 
 class LookUps:
     """Counts look-ups of callers, in total and at the same time. A look-up ends only while `may_end` is set, as at
-    first."""
+    first.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = self.most = 0

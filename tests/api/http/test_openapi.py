@@ -63,7 +63,8 @@ def test_the_codes_of_the_document_are_those_that_the_source_leads_to(app: FastA
 
 def test_some_codes_that_are_known_of_operations_are_found(app: FastAPI) -> None:
     """Each code is found in another way: by a helper, a long call chain, a property, an annotated variable, the kind of
-    route."""
+    route.
+    """
     found = {name: set(each) for name, each in refusable.codes(app).items()}
     for name, some in (
         ("create_slice", {"quota.exceeded", "quota.forbidden", "capacity.none", "reservation.used", "body.too_large"}),

@@ -48,7 +48,8 @@ FILLED = {"reserve_period_us": 10_000, "band": "latency"}
 @dataclass(frozen=True)
 class Operation:
     """`names`: for the path. `asked`: the schemas of parameters, by place and name. `body`: its example, for
-    `schema`."""
+    `schema`.
+    """
 
     method: str
     described: str

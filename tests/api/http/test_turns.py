@@ -71,7 +71,8 @@ def until(condition: Callable[[], bool]) -> None:
 
 def waiting(database: Database) -> int:
     """Returns how many transactions wait for a lock. It uses a new transaction, because an old one would see the same
-    result again."""
+    result again.
+    """
     with database.engine.connect() as looking:
         found: int = looking.execute(WAIT_FOR_LOCKS).scalar_one()
         return found

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ledger over HTTP: the CSV has the same content as the list, and invalid requests are refused before output
-starts."""
+starts.
+"""
 
 import csv
 import io

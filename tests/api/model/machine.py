@@ -339,7 +339,8 @@ class Life(Plans, RuleBasedStateMachine):
 
     def _confirm(self, machine: Machine) -> None:
         """Confirms a host, mostly after a comparison that first stops the running slices which the database does not
-        know."""
+        know.
+        """
         blow = self._blow()
         if not machine.away:
             if self.rng.random() < 0.7:
@@ -394,7 +395,8 @@ class Life(Plans, RuleBasedStateMachine):
 
     def _known(self, machine: Machine) -> bool:
         """Enrols a host again if it was fenced or the restored database lacks its credential; returns False in that
-        case."""
+        case.
+        """
         reply = self._agent(machine).ask("GET", f"/v1/hosts/{machine.name}/desired")
         if reply.status == 200:
             return True

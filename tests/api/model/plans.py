@@ -151,7 +151,8 @@ class Plans:
 
     def fence_among_claims(self) -> None:
         """Fences a live host by force while claims are under way to it; they draw from a reservation if there is
-        one."""
+        one.
+        """
         machine = self._any()
         if machine.away or not self._known(machine):
             return

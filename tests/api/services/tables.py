@@ -209,7 +209,8 @@ DEFINITIONS = {
 
 def definitions(database: Database) -> set[tuple[str, ...]]:
     """Returns all definitions in the database's own words. They are equal only if nothing was altered, not even back
-    again."""
+    again.
+    """
     with database.engine.connect() as connection:
         return {tuple(row) for row in connection.execute(text(DEFINITIONS[connection.dialect.name]))}
 

@@ -60,7 +60,8 @@ def test_what_is_old_goes_in_steps_and_is_answered_no_more_from_the_first_on(
 
 def counted(database: Database, *, meters: int, hours: int) -> None:
     """Makes counts of meters for the last hours, and for each meter one count in an hour that is too old to be reported
-    again."""
+    again.
+    """
 
     def add(session: Any) -> None:
         present = int(database.clock().timestamp()) // 3600

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A GPU whose time is promised to fair slices more than once, by a published ratio; strict slices are never
-over-committed."""
+over-committed.
+"""
 
 import pytest
 from sqlalchemy import text

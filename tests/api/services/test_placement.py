@@ -154,7 +154,8 @@ def test_what_is_short_is_said_of_the_gpus_that_are_asked_for(
     world: World, members: dict[str, Any], kind: dict[str, int]
 ) -> None:
     """Operators get the details for the requested GPUs; tenants are told only that others would fit. If no GPU fits at
-    all, both get the details."""
+    all, both get the details.
+    """
     world.tenant("acme")
     world.host("one", inventory=[gpu(A, types=(1, 4))])
     world.set_host("one", labels={"zone": "a"})
@@ -261,7 +262,8 @@ def test_what_a_host_may_start_a_vm_with_holds_its_place_though_there_is_no_devi
 
 def test_a_host_that_knows_more_than_the_database_takes_no_claims_before_a_new_epoch(world: World) -> None:
     """Commits were lost, perhaps those of slices that the host has not made yet. The host does not go back to an older
-    document."""
+    document.
+    """
     world.tenant("acme")
     profile = world.profile(share=10)
     agent = world.host("one")

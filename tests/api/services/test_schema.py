@@ -30,7 +30,8 @@ def test_migrations_from_nothing_make_exactly_the_models(empty: Database) -> Non
 
 def test_every_check_of_the_models_is_in_the_migrations(empty: Database) -> None:
     """alembic does not compare checks. The test compares them with those of create_all, because engines rewrite
-    conditions."""
+    conditions.
+    """
     schema.upgrade(empty)
     migrated = checks(empty)
     with empty.engine.begin() as connection:

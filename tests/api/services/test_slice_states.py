@@ -241,7 +241,8 @@ def test_a_host_has_its_whole_time_after_an_api_that_was_dead(world: World, agen
 
 def test_an_api_that_was_dead_for_a_day_blames_nobody(world: World, agent: Agent, claimed: Slice, clock: Clock) -> None:
     """Everything stood still for a day. Afterwards hosts report at their own pace, and only from then on does time
-    count."""
+    count.
+    """
     prepared, deleted = (world.claim("acme", world.profile(), host="one") for _ in range(2))
     agent.report(slices=[device(prepared.id)])
     world.delete(deleted.id)

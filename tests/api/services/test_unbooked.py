@@ -317,7 +317,8 @@ def test_a_host_that_counts_in_ever_other_hours_fills_no_table(
     database: Database, agent: Agent, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A count that may have been booked already is not booked, whatever its hour. The limit is for all meters of a host
-    together."""
+    together.
+    """
     monkeypatch.setattr(metering, "COUNTS_MAX", 3)
     told.tell(*(told.reading(1, hour=hour) for hour in (0, NOON + 10**6)))
     another = Told(agent)
