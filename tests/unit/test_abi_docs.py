@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/abi against the kernel modules: whatever they offer is described, and nothing is that they do not."""
+"""docs/abi compared with the kernel modules: everything that they offer is described, and nothing else."""
 
 import re
 import subprocess
@@ -30,7 +30,7 @@ def sources() -> dict[Path, str]:
 
 @cache
 def entries() -> dict[str, str]:
-    """Description of each thing that docs/abi/testing names by its path; several may share one."""
+    """Return the description of each path that docs/abi/testing names; several paths may share one."""
     found: dict[str, str] = {}
     for path in sorted((ABI / "testing").iterdir()):
         for entry in path.read_text().split("\n\nWhat:"):
@@ -46,7 +46,7 @@ def described(folder: str) -> set[str]:
 
 
 def attributes() -> dict[str, str]:
-    """The macro with which each sysfs attribute is made, by its path."""
+    """Return the macro that makes each sysfs attribute, by the attribute's path."""
     made: dict[str, str] = {}
     for text in sources().values():
         for kind, name in re.findall(r"^(?:static )?DEVICE_ATTR_(\w+)\((\w+)\);", text, re.M):
@@ -62,7 +62,7 @@ def attributes() -> dict[str, str]:
 
 
 def parameters() -> dict[str, int]:
-    """Mode of each module parameter, by its path."""
+    """Return the mode of each module parameter, by its path."""
     found = {}
     for path, text in sources().items():
         module = "vgpu_guest" if path.parent.name == "guest" else "vgpumgr"
@@ -72,7 +72,7 @@ def parameters() -> dict[str, int]:
 
 
 def tracepoints() -> dict[str, str]:
-    """What each tracepoint prints, by its path."""
+    """Return what each tracepoint prints, by its path."""
     text = (KMOD / "trace.h").read_text()
     return {
         f"/sys/kernel/tracing/events/vgpu/{name}": printed
@@ -104,7 +104,7 @@ def test_each_tracepoint_is_described_field_by_field() -> None:
 
 
 def table_of(description: str) -> str:
-    """Between the first and the last line of `=`."""
+    """Return the lines between the first and the last line of `=`."""
     return description.partition("===\n")[2].rpartition("\n\t\t===")[0]
 
 
@@ -121,7 +121,7 @@ def test_nothing_else_is_described() -> None:
 
 @pytest.mark.parametrize("path", sorted((ABI / "testing").iterdir()), ids=lambda path: path.name)
 def test_descriptions_have_the_form_of_the_kernels(path: Path) -> None:
-    """Documentation/ABI/README of the kernel."""
+    """The form is that of Documentation/ABI/README in the kernel."""
     for entry in path.read_text().split("\n\nWhat:"):
         fields = re.findall(r"^(\w+):", "What:" + entry.removeprefix("What:"), re.M)
         assert tuple(dict.fromkeys(fields)) == FIELDS, entry
@@ -163,6 +163,6 @@ def test_every_operation_says_what_it_does() -> None:
 
 
 def test_the_page_about_netlink_is_made_from_the_specification() -> None:
-    """If not: `docs/abi/render >docs/abi/netlink.md`."""
+    """If this fails: `docs/abi/render >docs/abi/netlink.md`."""
     made = subprocess.run([sys.executable, str(ABI / "render")], capture_output=True, text=True, check=True).stdout
     assert (ABI / "netlink.md").read_text() == made

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmark of the API says of what it could not measure, and how it counts and compares."""
+"""How the API's benchmark reports what it could not measure, and how it counts and compares."""
 
 import contextlib
 import subprocess
@@ -29,7 +29,7 @@ def missing_its_target(_bench: Any) -> dict[str, Any]:
 
 
 def run(names: list[str], *, small: bool) -> dict[str, Any]:
-    """As the program does, but for the servers."""
+    """Do what the program does, but without servers."""
     assert small
     return {"experiments": {name: program.measured(name, None) for name in names}}  # type: ignore[arg-type]
 
@@ -65,19 +65,19 @@ BURN = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\n"
 
 
 def test_processor_time_is_that_of_the_whole_family_the_dead_included() -> None:
-    """A shell that uses next to nothing, and its children: one that has ended, one that is still there."""
+    """A shell that uses almost no time, with one child that has ended and one that still runs."""
     both = ["sh", "-c", '"$0" -c "$1" && "$0" -c "$2"', sys.executable, BURN, f"{BURN}input()"]
     process = subprocess.Popen(both, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(2)] == [b"\n", b"\n"]
     used_s = processor.used_s([process.pid])
     process.communicate(b"\n")
-    assert used_s >= 0.36  # each 0.2, told in ticks
+    assert used_s >= 0.36  # each uses 0.2 s, rounded to ticks
 
 
 @contextlib.contextmanager
 def counting() -> Iterator[tuple[load.Address, list[int]]]:
-    """A server that notes from which port each request came."""
+    """A server that records the client port of each request."""
     ports: list[int] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -109,7 +109,9 @@ def test_clients_ask_no_more_than_they_may_on_connections_that_are_kept_or_not(*
 
 
 def test_growth_treats_both_fleets_alike_and_judges_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In each turn both have new processes and are warmed; who is first changes; clients' own time is not judged."""
+    """In each turn both fleets get new, warmed processes, and the order changes. The clients' own time does not
+    count.
+    """
     told: list[tuple[str, str, Any]] = []
 
     @contextlib.contextmanager

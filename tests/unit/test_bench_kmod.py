@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How `make bench-kmod` computes the figure that says whether shares are right, what it fails for, and what its
-baselines replace."""
+"""How `make bench-kmod` computes the fairness figure, when it fails, and what its baselines replace."""
 
 import json
 import subprocess
@@ -42,7 +41,7 @@ def worst_ms(stays: list[Stay], changes: list[Change]) -> float:
 
 
 def last_ms(stays: list[Stay], changes: list[Change]) -> dict[str, float]:
-    """Lags at the end, with timeslices of 2 ms."""
+    """Return the lags at the end, with timeslices of 2 ms."""
     return {name: float(lag / MS) for name, lag in list(lags(stays, changes, timeslice_ns=2 * MS))[-1].items()}
 
 
@@ -52,7 +51,7 @@ def test_equal_turns_owe_at_most_what_one_turn_is_too_much() -> None:
 
 
 def test_an_unfair_half_shows_whoever_it_favours() -> None:
-    """Shares are right in the end and were wrong meanwhile."""
+    """The shares are right at the end but were wrong in between."""
     assert worst_ms(turns("aaaabbbb"), backlogged(a=1, b=1)) == 2
     assert worst_ms(turns("aaaaaaaa"), backlogged(a=1, b=1)) == 4
 
@@ -63,11 +62,11 @@ def test_a_lag_counts_from_zero_and_not_from_where_it_was_furthest_the_other_way
 
 @pytest.mark.parametrize(("made_ms", "credit_ms"), [(8, 0), (7, 1 / 2), (6, 1), (0, 1)])
 def test_who_joins_has_credit_for_what_it_slept_but_no_more_than_a_timeslice(made_ms: int, credit_ms: float) -> None:
-    """Of two parts in four it gets half of the credit that it joins with, which the other two owe it."""
+    """With two of four parts, c keeps half of its credit; a and b owe the credit."""
     joining = [
         Change(time_ns=made_ms * MS, name="c", weight=2),
         Change(time_ns=8 * MS, name="c", has_work=True),
-        Change(time_ns=9 * MS, name="c", weight=2),  # to look before anybody runs
+        Change(time_ns=9 * MS, name="c", weight=2),  # only to read the lags before a tenant runs
     ]
     found = list(lags([*turns("abababab"), Stay("a", 9 * MS, MS)], backlogged(a=1, b=1) + joining, timeslice_ns=2 * MS))
     assert found[-2] == {"a": -credit_ms * MS / 2, "b": -credit_ms * MS / 2, "c": credit_ms * MS}
@@ -106,7 +105,7 @@ def test_who_runs_without_work_or_when_it_is_not_there_is_an_error() -> None:
 
 
 def test_who_gets_work_has_had_none_since_its_last_stay() -> None:
-    """But for what came while it was still running, and before its first."""
+    """The exceptions are work that came while the tenant still ran, and its first work."""
     stays = turns("abab")
     assert work(stays, [("a", 0), ("b", MS // 2), ("a", MS * 5 // 2), ("b", 3 * MS), ("a", MS * 7 // 2)]) == [
         Change(time_ns=0, name="a", has_work=True),
@@ -140,7 +139,7 @@ def test_a_baseline_defines_what_it_replaces_in_the_core(key: str) -> None:
 
 
 def measured_at_every_limit() -> dict[str, Any]:
-    """What a lab host would have left if the module only just did what it must."""
+    """Return the measurements of a lab host whose module just meets every target."""
     shares = {
         f"fairness {size}": {
             "worst_lag_ns": BOUND_NS,
@@ -170,7 +169,7 @@ def measured_at_every_limit() -> dict[str, Any]:
 
 
 def judged(found: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The exit status of `make bench-kmod BENCH=--strict` that has measured this."""
+    """Return the exit status of `make bench-kmod BENCH=--strict` with these measurements."""
     monkeypatch.setattr(bench, "OUTPUT", folder / "kmod.json")
     measured = folder / "measured.json"
     measured.write_text(json.dumps(found))

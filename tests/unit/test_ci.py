@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What CI runs: `make test`, and the rotation of long lanes in the time that is left."""
+"""A CI run: `make test`, and the rotation of long lanes in the remaining time."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A checkout whose `make test` and rotation do what the variables TEST and ROTATION say."""
+    """A checkout whose `make test` and rotation run the commands of the variables TEST and ROTATION."""
     (tmp_path / ".ci").mkdir()
     shutil.copy(SCRIPT, tmp_path / ".ci" / "run")
     (tmp_path / "build" / "logs").mkdir(parents=True)
@@ -34,8 +34,8 @@ def tree(tmp_path: Path) -> Path:
 
 
 def start(tree: Path, *, test: str = "true", rotation: str = "true", seconds: int = 0) -> "subprocess.Popen[str]":
-    """CI's run, which believes that these seconds have passed when it begins."""
-    # `make test` itself runs these tests, and would have the inner one say which directory it is in
+    """Start a CI run for which these seconds seem to have passed already."""
+    # These tests run in `make test`, whose variables would make the inner make print its directory.
     environ = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     environ |= {"TEST": test, "ROTATION": rotation, "SECONDS": str(seconds)}
     return subprocess.Popen([tree / ".ci" / "run"], env=environ, stdout=subprocess.PIPE, text=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watch against a socket that plays the kernel: order, holes, overflow, unloading."""
+"""Watch against a socket that plays the kernel: order, gaps, overflow, unloading."""
 
 import errno
 import select
@@ -21,7 +21,7 @@ GPU = "0000:00:10.0"
 
 
 class FakeControl:
-    """Answers what `sequence` says; `fail` makes the next list fail; `on_list` is called for each."""
+    """Lists with the number in `sequence`; `fail` makes the next list fail; `on_list` is called for each list."""
 
     def __init__(self) -> None:
         self.sequence = 0
@@ -47,7 +47,7 @@ class FakeControl:
 
 
 class FakeSocket:
-    """The listening end; `overflow` makes the next reading fail as the kernel's does."""
+    """The receiving end; `overflow` makes the next read fail like the kernel's."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -102,7 +102,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
 
 
 def told(watch: events.Watch) -> list[int | str]:
-    """Numbers of events, and "snapshot" for one."""
+    """Return the numbers of events; "snapshot" stands for a snapshot."""
     seen: list[int | str] = []
     while (found := watch.wait(0)) is not None:
         seen.append("snapshot" if isinstance(found, Snapshot) else found.sequence)
@@ -153,7 +153,7 @@ def test_an_overflow_makes_a_snapshot(kernel: Kernel) -> None:
 
 
 def test_a_snapshot_after_an_overflow_waits_until_all_is_read(kernel: Kernel) -> None:
-    """Until then the kernel drops what finds no room and says nothing."""
+    """Until everything is read, the kernel drops events without room and reports nothing."""
     watch = kernel.watch()
     told(watch)
     unread: list[bool] = []

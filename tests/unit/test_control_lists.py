@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of the control client against a socket that plays the kernel: one that changed meanwhile is asked for again."""
+"""Lists of the control client against a socket that plays the kernel: a list that changed during the read is read
+again.
+"""
 
 import socket
 import struct
@@ -17,14 +19,14 @@ ATTEMPTS = 8
 
 
 class Kernel:
-    """Answers the next requests, in order, with what it was told before."""
+    """Answers the next requests in order, with the prepared answers."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self._sequence = 0
 
     def answers(self, *, answer_flags: int | None, end_flags: int) -> None:
-        """With an object, if it has flags, and the end of the list."""
+        """Prepares an answer: an object, if there are flags for it, and the end of the list."""
         self._sequence += 1
         kinds = [] if answer_flags is None else [(FAMILY, answer_flags, bytes(4))]
         kinds.append((wire.DONE, end_flags, bytes(4)))
@@ -34,7 +36,7 @@ class Kernel:
         )  # fmt: skip
 
     def asked(self) -> int:
-        """How many requests came."""
+        """Returns how many requests arrived."""
         count = 0
         while True:
             try:
@@ -56,7 +58,7 @@ def ends() -> Iterator[tuple[Control, Kernel]]:
 
 
 def test_a_list_that_changed_meanwhile_is_asked_for_again(ends: tuple[Control, Kernel]) -> None:
-    """Only its end may say so, of an empty one too."""
+    """Sometimes only the end of the list has the flag, also that of an empty list."""
     control, kernel = ends
     kernel.answers(answer_flags=wire.DUMP_INTERRUPTED, end_flags=0)
     kernel.answers(answer_flags=0, end_flags=wire.DUMP_INTERRUPTED)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vgpumgr.control.sysfs` on a fake root; a thread plays the kernel, which answers one system call at a time."""
+"""`vgpumgr.control.sysfs` on a fake root; a thread plays the kernel and handles one system call at a time."""
 
 import errno
 import os
@@ -31,7 +31,7 @@ OTHER = "c0ffee00-0000-4000-8000-000000000002"
 
 
 class FakeKernel(threading.Thread):
-    """Answers writes to sysfs as mdev and PCI do. What is removed keeps its UUID for `linger` more creations."""
+    """Handles writes to sysfs like mdev and PCI. A removed device keeps its UUID for `linger` more creations."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(daemon=True)
@@ -139,7 +139,7 @@ class FakeKernel(threading.Thread):
         return 0
 
     def write(self, path: Path, text: str) -> None:
-        """The system call, as `sysfs.write_file` makes it."""
+        """Make the system call of `sysfs.write_file`."""
         answer: queue.Queue[int] = queue.Queue()
         self.calls.put((path, text, answer))
         number = answer.get(timeout=10)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Netlink bytes, written by hand from netlink.h and genetlink.h, little endian."""
+"""Netlink messages, written by hand from netlink.h and genetlink.h, little endian."""
 
 import errno
 import sys
@@ -13,7 +13,7 @@ from vgpumgr.errors import ControlProtocolError, InvalidFieldError, OutOfRangeEr
 pytestmark = pytest.mark.skipif(sys.byteorder != "little", reason="the byte strings below are little endian")
 
 GPU_ATTRIBUTE = bytes.fromhex("1100 0200") + b"0000:00:10.0\0" + b"\0\0\0"
-REQUEST_HEADER = bytes.fromhex("28000000 1c00 0500 07000000 00000000")  # what the kernel quotes in an answer
+REQUEST_HEADER = bytes.fromhex("28000000 1c00 0500 07000000 00000000")  # the bytes that the kernel quotes in an answer
 
 
 def message(kind: int, flags: int, body: bytes) -> wire.Message:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codes are frozen: a change to this list is a change of an interface."""
+"""Codes are frozen: a change to this list changes an interface."""
 
 import errno
 

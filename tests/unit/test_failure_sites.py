@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each allocation of the kernel modules is one that a test lets fail: tests/kmod/failures/sites.py says which.
+"""Each allocation of the kernel modules is made to fail by a test: tests/kmod/failures/sites.py lists them.
 
-That it does fail there is found in the log, on the debug kernel: how that is read is tested here.
+On the debug kernel, the log shows that the allocation really failed there. This file tests how the log is read.
 """
 
 import re
@@ -13,15 +13,17 @@ ROOT = Path(__file__).resolve().parents[2]
 KMOD = ROOT / "kmod"
 
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-# In the kernel's style nothing inside a function begins at the left.
+# In kernel style, only the start and the end of a function are at the left margin.
 FUNCTION = re.compile(r"^\w[^;{}]*?\b(\w+)\([^;{}]*\)[^;{}()]*\n\{\n(.*?)^\}", re.DOTALL | re.MULTILINE)
-# What asks for memory says so in its name or takes flags for it, after arguments that may be calls themselves.
+# A call that needs memory has a telling name or takes GFP flags, after arguments that may themselves be calls.
 BY_NAME = r"\w*(?:alloc|create|dup|enable_device|getfile|insert_page|iomap|msg_new|(?<!un)(?<!de)register|request_)\w*"
 CALL = re.compile(rf"\b(?:({BY_NAME})\(|(\w+)\((?=(?:[^();]|\([^()]*\))*\bGFP_))")
 
 
 def sites(text: str) -> dict[str, list[str]]:
-    """Function, or "" outside of all: what it calls that may not find memory. What begins with `vgpu_` is ours."""
+    """Return the calls that may run out of memory, by function; "" is the text outside functions. Calls of `vgpu_`
+    functions are left out.
+    """
     text = COMMENT.sub("", text)
     found: dict[str, list[str]] = {}
     for name, body in [*FUNCTION.findall(text), ("", FUNCTION.sub("", text))]:
@@ -55,7 +57,7 @@ def test_the_log_is_told_of_all_but_who_asked_that_it_is_not() -> None:
 
 
 def told(*frames: str, kind: str = "failslab") -> str:
-    """Of a failure, as the kernel tells it."""
+    """Return the kernel's message about a failure."""
     stack = "".join(f" {frame}\n" for frame in ("dump_stack_lvl+0x64/0x80", "should_fail_ex+0x5/0xa", *frames))
     return (
         f"FAULT_INJECTION: forcing a failure.\nname {kind}, interval 1, probability 0, space 0, times 0\n"

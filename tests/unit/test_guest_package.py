@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a VM installs to compute: the Debian package's contents, and `make install-guest`."""
+"""The guest's packages for compute: the Debian package's contents, and `make install-guest`."""
 
 import ctypes
 import re
@@ -35,7 +35,7 @@ def files(directory: Path) -> set[Path]:
 
 
 def modes(package: Path) -> dict[str, tuple[str, str]]:
-    """Mode and owner of everything that the package installs."""
+    """Return mode and owner of every path in the package."""
     listed = subprocess.run(["dpkg-deb", "-c", package], check=True, capture_output=True, text=True).stdout
     words = [line.split() for line in listed.splitlines()]
     return {line[5]: (line[0], line[1]) for line in words}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vgpu-guest status`: what a guest has to compute with, and why something does not work, by a fake root's files."""
+"""`vgpu-guest status` on the files of a fake root: what a guest has for compute, and why something does not work."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def put(root: Path, name: str, text: str = "") -> Path:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A guest in which everything works. Its second function is another's."""
+    """A guest in which everything works. Its second PCI function is not ours."""
     put(tmp_path, f"{FUNCTION}/vendor", "0x1234\n")
     put(tmp_path, f"{FUNCTION}/device", "0x5647\n")
     put(tmp_path, "sys/devices/pci0000:00/0000:00:02.0/vendor", "0x1234\n")
@@ -62,7 +62,7 @@ def bind(root: Path, driver: str) -> None:
 
 
 def status(tool: Path, root: Path, **environment: str) -> tuple[int, dict[str, tuple[bool, str]]]:
-    """Exit status, and for each part whether it is good and what is said."""
+    """Return the exit status and, for each part, whether it is good and the message."""
     done = subprocess.run(
         [tool, "--json", "--root", root, "status"], capture_output=True, text=True, timeout=60, env=environment
     )

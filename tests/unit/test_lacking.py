@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel lacks, tests skip; what the debug kernel lacks, they fail for: it is there for them."""
+"""Tests skip a feature that a kernel lacks. On the debug kernel they fail instead, because that kernel exists for
+them.
+"""
 
 import pytest
 

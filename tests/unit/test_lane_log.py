@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runner of lanes reads in a lane's log, and the table that it makes of that."""
+"""What the runner of lanes reads from a lane's log, and the table that it makes from it."""
 
 import re
 from dataclasses import replace

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold for every file of the tree: licences, no traces of one machine, import rules."""
+"""Rules for every file of the tree: licences, no traces of one machine, imports."""
 
 import os
 import re
@@ -26,15 +26,15 @@ MODULE_LICENCES = {
     "GPL-2.0",
     "GPL-2.0 OR MIT",
     "(GPL-2.0 WITH Linux-syscall-note) OR MIT",
-    # the form the kernel's own tools read in a YNL specification
+    # the form that the kernel's own tools expect in a YNL specification
     "((GPL-2.0 WITH Linux-syscall-note) OR MIT)",
 }
 OTHER_LICENCES = {"Apache-2.0"}
 
-# Hosts a file may name: where standards and documentation live. Never where packages come from:
-# those are settings of the machine.
+# The hosts that a file may name: those of standards and documentation. Package sources are not among them, because they
+# are settings of the machine.
 DOCUMENTATION_HOSTS = {
-    "vgpumgr.dev",  # in the name of our XML namespace; nothing is fetched from there
+    "vgpumgr.dev",  # part of our XML namespace's name; nothing is fetched from it
     "www.apache.org",
     "www.gnu.org",
     "www.kernel.org",
@@ -58,7 +58,7 @@ DOCUMENTATION_HOSTS = {
 
 @cache
 def tree() -> tuple[Path, ...]:
-    """Tracked and new files, relative to the root: what a commit of everything would hold."""
+    """Return tracked and new files, relative to the root: the content of a commit of everything."""
     listed = subprocess.run(
         [
             "git",
@@ -92,7 +92,8 @@ def is_source(path: Path, text: str) -> bool:
 def licences_for(path: Path) -> set[str]:
     if path.parts[:2] == ("kmod", "sched") or path.match("tests/bench/kmod/pickers/*.c"):
         return CORE_LICENCES
-    # `client` and `exercise` are linked with the tool of kmod/guest, the fuzzer with the module, others with a kernel.
+    # `client` and `exercise` are linked with kmod/guest's tool, the fuzzer with the module, and the others with a
+    # kernel
     linked = (
         path.parts[:3] in {("tests", "kmod", name) for name in ("client", "defects", "exercise", "vendor")}
         or path.match("tests/kfuzz/*.[ch]")
@@ -105,7 +106,7 @@ def licences_for(path: Path) -> set[str]:
 
 
 def spdx(text: str) -> str | None:
-    """The licence expression in the first lines, without the end of a comment."""
+    """Return the licence expression in the first lines, without the end of the comment."""
     for line in text.splitlines()[:3]:
         if found := re.search(r"SPDX-License-Identifier:\s*(.*?)\s*(\*/|-->)?$", line):
             return found[1]
@@ -185,12 +186,12 @@ def test_version_has_one_source() -> None:
 
 @pytest.mark.parametrize("conf", ["kmod/dkms.conf", "kmod/guest/dkms.conf"])
 def test_dkms_conf_says_the_version_in_a_form_that_dh_dkms_reads(conf: str) -> None:
-    """It is the only copy: dh_dkms and its like read the text and run no shell."""
+    """The number is copied only there, because dh_dkms and similar tools read the text and run no shell."""
     found = re.findall(r"""^PACKAGE_VERSION=(["'])(.*)\1$""", (ROOT / conf).read_text(), re.M)
     assert [version for _, version in found] == [(ROOT / "kmod/VERSION").read_text().strip()]
 
 
-# Rule of pyproject.toml, importer, imported.
+# The rule of pyproject.toml, the importer, and the imported module.
 FORBIDDEN_IMPORTS = [
     ("api and agent import vgpumgr, never each other", "vgpumgr_api.errors", "vgpumgr_agent"),
     ("api and agent import vgpumgr, never each other", "vgpumgr_agent.files", "vgpumgr_api"),
@@ -228,7 +229,7 @@ def test_import_rules_bite(tmp_path: Path) -> None:
     checked = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, env=wide)
     assert checked.returncode == 1, checked.stdout + checked.stderr
 
-    # "Broken contracts", then each with its name underlined.
+    # The output has "Broken contracts", then each contract with its name underlined.
     told = re.split(r"\n(.+)\n-+\n", checked.stdout.partition("Broken contracts")[2])
     broken = dict(zip(told[1::2], told[2::2], strict=True))
     missed = [

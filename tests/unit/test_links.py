@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links of documents to files and headings of the tree lead somewhere."""
+"""Links in documents to files and headings of the tree have existing targets."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ PAGES = [path for path in tree() if path.suffix == ".md"]
 
 
 def anchors(page: Path) -> set[str]:
-    """As GitHub makes them of headings."""
+    """Return the anchors that GitHub makes from headings."""
     plain = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
     headings = re.findall(r"^#+ (.+)$", plain, flags=re.MULTILINE)
     titles = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]

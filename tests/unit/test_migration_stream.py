@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's check of a migration stream's header, built for user space: everything it lets through can be."""
+"""The kernel's check of a migration stream's header, built for user space: it accepts only possible states."""
 
 import ctypes
 import errno
@@ -20,7 +20,7 @@ DEVICE_HEADER = (ROOT / "kmod/uapi/vgpu_device.h").read_text()
 ABI_MINOR = int(re.findall(r"^#define VGPU_ABI_MINOR\s+(\d+)", DEVICE_HEADER, re.M)[0])
 ERRORS = len(re.findall(r"^\tVGPU_ERROR_\w+ = \d+,", DEVICE_HEADER, re.M))
 CASES = 20_000
-# what a mutation writes: the ends of every width and what lies beside them
+# values that a mutation writes: the limits of every width and their neighbours
 EDGES = [
     0,
     1,
@@ -62,7 +62,7 @@ class State(ctypes.Structure):
 
 
 class Target(ctypes.Structure):
-    """struct vgpu_migration_target: a device whose command register and interrupt line can be written."""
+    """struct vgpu_migration_target: a device with writable command register and interrupt line."""
 
     _fields_ = (
         ("memory_bytes", ctypes.c_uint64),
@@ -88,9 +88,9 @@ class Parser:
         self.target.msix_writable[12] = 1
 
     def parse(self, data: bytes) -> tuple[int, str | None, State]:
-        """The error, the field at fault, and the state, which counts only without one."""
+        """Return the error, the field at fault, and the state, which is valid only without an error."""
         state, fault = State(), ctypes.c_char_p()
-        # A heap block of exactly that size.
+        # Use a heap block of exactly that size.
         block = ctypes.create_string_buffer(data, len(data))
         ret = self._parse(block, ctypes.byref(self.target), ctypes.byref(state), ctypes.byref(fault))
         return -ret, fault.value and fault.value.decode(), state
@@ -206,7 +206,7 @@ def test_a_refusal_names_the_field_and_the_kind(parser: Parser, values: dict[str
 
 
 def possible(header: Header, parser: Parser, state: State) -> bool:
-    """Said anew, by what a device can be: never what the checked code says."""
+    """Decide independently of the checked code, from what a device can be."""
     reach = (
         all((a ^ b) & ~w & 0xFF == 0 for a, b, w in zip(data, initial, writable, strict=True))
         for data, initial, writable in (
@@ -244,7 +244,7 @@ def possible(header: Header, parser: Parser, state: State) -> bool:
 
 
 def test_what_passes_can_be(parser: Parser) -> None:
-    """Headers with the right checksum and one to three spoiled fields, edges preferred."""
+    """The headers have the right checksum and one to three changed fields, mostly with values at limits."""
     random_ = random.Random(5)
     names = [name for name in vars(good()) if name not in ("config", "msix", "engine")]
     widths = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The netlink family is written once, as a YNL specification; what is made of it must be the same family."""
+"""The netlink family is defined once, as a YNL specification; everything generated from it must be the same family."""
 
 import json
 import re
@@ -36,7 +36,7 @@ SETS = {
 
 
 def header_constants() -> dict[str, int]:
-    """Names and values of the header's enums, as a C compiler counts them; private names left out."""
+    """Return names and values of the header's enums, counted like a C compiler does; without private names."""
     text = re.sub(r"/\*.*?\*/", "", (UAPI / "vgpumgr_netlink.h").read_text(), flags=re.S)
     constants: dict[str, int] = {}
     for body in re.findall(r"enum\s*\w*\s*\{(.*?)\}", text, flags=re.S):
@@ -67,7 +67,7 @@ def python_constants(prefix: str, numbers: type[IntEnum]) -> dict[str, int]:
 
 
 def test_header_and_python_module_are_made_from_the_specification() -> None:
-    """If not: `kmod/uapi/generate`."""
+    """If this fails: `kmod/uapi/generate`."""
     command = [sys.executable, UAPI / "generate", "--check"]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")

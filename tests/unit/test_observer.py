@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The observer: what it reads from a trace, how it adds up, and that it notices whatever does not add up."""
+"""The observer: what it reads from a trace, how it adds up, and that it reports every contradiction."""
 
 import re
 from dataclasses import replace
@@ -27,7 +27,7 @@ slice=11111111-0000-4000-8000-000000000001 start_ns=1000 length_ns=200 timeslice
 
 
 def runs(tenant: str, *lengths_ns: int, first: int = 1) -> list[EndedRun]:
-    """Consecutive runs with counters that agree."""
+    """Return consecutive runs with matching counters."""
     return [
         EndedRun(
             gpu=GPU,

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each file of tests of the module that runs in User-mode Linux has a defect to find: tests/mutants/planted.py."""
+"""Each test file of the module that runs in User-mode Linux has a defect to find: tests/mutants/planted.py."""
 
 from pathlib import Path
 
 from tests.mutants.planted import DEFECTS
 
 ROOT = Path(__file__).resolve().parents[2]
-# They need the debug kernel and IOMMUFD.
+# These need the debug kernel and IOMMUFD.
 ELSEWHERE = {*ROOT.glob("tests/kmod/failures/test_*.py"), ROOT / "tests/kmod/test_vfio_selftests.py"}
 EMULATED = "\npytestmark = pytest.mark.emulated\n"
 

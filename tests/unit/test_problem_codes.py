@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API's codes and their HTTP statuses are frozen: a change to this table is a change of an interface."""
+"""The API's codes and their HTTP statuses are frozen: a change to this table changes an interface."""
 
 import json
 from pathlib import Path
@@ -61,7 +61,7 @@ def test_no_code_is_gone_and_none_has_another_status() -> None:
 
 
 def test_a_code_that_was_released_is_frozen() -> None:
-    """So that whoever makes a release adds to the table what is new."""
+    """This makes the author of a release add new codes to the table."""
     answers = json.loads(RELEASED.read_text())["components"]["responses"].values()
     schemas = [content["schema"] for answer in answers for content in answer["content"].values()]
     released = {

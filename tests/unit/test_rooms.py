@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rooms of the kernel module (kmod/README.md) may use which: each only those below it, and the files beside them.
+"""Which rooms of the kernel module (kmod/README.md) may use which others: only those below, and files of the same room.
 
-What is below reaches what is above through a table of operations, of which it names nothing but the table itself.
+A lower room reaches a higher one through a table of operations. It names nothing of the higher room except the table.
 """
 
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 KMOD = Path(__file__).resolve().parents[2] / "kmod"
-# From above to below; those of one line use each other.
+# From top to bottom; rooms of one line may use each other.
 ORDER = (
     ("migration", "function", "control"),
     ("engine",),
@@ -23,7 +23,7 @@ TABLES = {"vgpu_reports"}
 
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 INCLUDE = re.compile(r'^#include "(\w+)/', re.MULTILINE)
-# In the kernel's style nothing inside a function begins at the left.
+# In kernel style, only the start and the end of a function are at the left margin.
 FUNCTION = re.compile(r"^(?!static\b)\w[^;{}=]*?\b(\w+)\([^;{}]*\)\n\{\n", re.MULTILINE)
 OBJECT = re.compile(r"^(?!static\b|extern\b|struct \w+;)\w[\w *]*?\b(vgpu_\w+)(?:\[\])? = ", re.MULTILINE)
 
@@ -41,7 +41,7 @@ def defined(room: str) -> set[str]:
 
 
 def above(room: str) -> list[str]:
-    """Of one line, all others are neither above nor below."""
+    """Return the rooms above. Rooms of the same line are neither above nor below."""
     at = next(at for at, of in enumerate(ORDER) if room in of)
     return [name for of in ORDER[:at] for name in of]
 
@@ -56,13 +56,13 @@ def test_a_room_includes_only_what_is_below_it(room: str) -> None:
 
 @pytest.mark.parametrize("room", BELOW)
 def test_a_room_names_nothing_that_is_defined_above_it(room: str) -> None:
-    """Also what a header tells it that belongs to no room."""
+    """This includes names that it gets from a header which belongs to no room."""
     names = {name for upper in above(room) for name in defined(upper)} - TABLES
     wrong = {(path.name, word) for path, text in sources(room) for word in USED.findall(text) if word in names}
     assert wrong == set()
 
 
 def test_what_is_defined_is_found() -> None:
-    """Of both kinds, for the test above to mean something."""
+    """Both kinds of definitions must be found; otherwise the test above means nothing."""
     assert {"vgpu_device_raise", "vgpu_mdev_driver"} <= defined("function")
     assert {"vgpu_device_fault", "vgpu_reports"} <= defined("control")

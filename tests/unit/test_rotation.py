@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which commands of long lanes CI runs when `make test` has left it time, and what becomes of those that fail."""
+"""Which commands of long lanes CI runs in the time that `make test` leaves, and what happens to failing ones."""
 
 import signal
 import time
@@ -57,14 +57,14 @@ def test_the_command_line_lists_the_order_of_a_day(tmp_path: Path) -> None:
 
 @pytest.fixture
 def rotate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Turn]]:
-    """Runs the commands of one lane that has these options, with no time set apart for ending them."""
+    """Runs the commands of one lane with these options, without time reserved for ending them."""
     for name in ("GRACE_S", "MARGIN_S", "SHORTEST_S"):
         monkeypatch.setattr(rotation, name, 0)
 
     def run(
         *commands: str, budget_s: float = 60, clock: Callable[[], float] = time.monotonic, **options: object
     ) -> list[Turn]:
-        # from its first command on
+        # start with the first command
         steps = sorted(order([lane("a", *commands, **options)], DAY), key=lambda step: step.number)
         return Rotation(Processes(tmp_path), tmp_path / "logs", budget_s, clock=clock).run(steps, lambda: False)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runner of lanes runs side by side, and what it says of a lane that failed or was stopped."""
+"""Which lanes the runner runs side by side, and its reports about lanes that failed or were stopped."""
 
 import json
 import re
@@ -83,7 +83,7 @@ def test_it_names_tests_that_failed_and_where_one_took_too_long(tmp_path: Path) 
     assert (slow.phase, slow.test) == ("call", "tests/test_it.py::test_that_waits")
 
 
-# A process of its own, since signals end it. Its lanes' commands are one shell command each.
+# The runner is a separate process, because signals end it. Each command of its lanes is a shell command.
 RUNNER = """
 import json
 import sys
@@ -103,7 +103,7 @@ sys.exit(load().main(words, root=Path(root), lanes=lanes))
 
 @contextmanager
 def runner(directory: Path, *lanes: dict[str, object], words: Sequence[str] = ()) -> "Iterator[subprocess.Popen[str]]":
-    """The runner of these lanes, whose commands run in `directory`; a lane may have one, or a list."""
+    """Run these lanes with commands in `directory`; a lane has one command or a list."""
     described = [lane | {"commands": [c] if isinstance(c := lane["commands"], str) else c} for lane in lanes]
     with subprocess.Popen(
         [sys.executable, "-c", RUNNER, str(directory), json.dumps(described), *words],
@@ -118,7 +118,7 @@ def runner(directory: Path, *lanes: dict[str, object], words: Sequence[str] = ()
 
 
 def results(output: str) -> dict[str, str]:
-    """What the table says of each lane, in its order."""
+    """Return each lane's entry in the table, in the table's order."""
     table = re.search(r"^lane +result +seconds(?: +unsteady)?\n(.*?)\nlogs: ", output, re.M | re.S)
     assert table, output
     return {line.split()[0]: " ".join(re.split(r" +\d+\.\d", line)[0].split()[1:]) for line in table[1].splitlines()}
@@ -198,7 +198,7 @@ def test_of_heavy_lanes_one_runs_at_a_time_and_all_after_a_failure(tmp_path: Pat
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_run_that_is_ended_lets_its_lanes_clean_up_and_says_what_ran(tmp_path: Path, number: signal.Signals) -> None:
-    """Also when it is told so again, as make and people at terminals do."""
+    """This also holds for repeated signals, as make and people at terminals send them."""
     cleans = """
         clean() {{ trap 'exit 1' TERM; echo cleaning; for _ in {}; do sleep 0.1; done; echo cleaned; exit 1; }}
         trap clean TERM; printf begun; while :; do sleep 0.05; done

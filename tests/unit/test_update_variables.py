@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the playbook `rolling_update` lets be asked for. What it does then is in tests/lab/test_rolling_update.py."""
+"""The variables that the playbook `rolling_update` accepts. tests/lab/test_rolling_update.py tests what it does."""
 
 import json
 import shutil
@@ -19,9 +19,9 @@ ALLOWED = {"vgpumgr_update_drain_s": [1, "120", DEADLINE_S_MAX], "vgpumgr_update
 
 
 def update(place: Path, variables: list[dict[str, object]]) -> str:
-    """Update hosts, one for each set of variables, all at once; return what was said when it failed.
+    """Update hosts in parallel, one for each set of variables; return the error output.
 
-    The API cannot be asked, so that it fails at the latest then.
+    The API is unreachable, so the update fails at the latest when it asks the API.
     """
     collections = place / "collections/ansible_collections/vgpumgr"
     collections.mkdir(parents=True)
@@ -45,7 +45,7 @@ def update(place: Path, variables: list[dict[str, object]]) -> str:
         "LC_ALL": "C.UTF-8",
         "HOME": str(place),
         "ANSIBLE_COLLECTIONS_PATH": str(place / "collections"),
-        "ANSIBLE_GATHERING": "explicit",  # what is known of a machine is not asked for before the API is
+        "ANSIBLE_GATHERING": "explicit",  # gathers no facts about a machine before the playbook asks the API
     }
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode, done.stdout

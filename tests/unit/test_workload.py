@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs that check results notice wrong ones, on a device in memory with faults and without."""
+"""The programs that check results notice wrong ones, on a device in memory, with and without faults."""
 
 import shutil
 import subprocess
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("make"
 
 
 def build(source: Path, into: Path, program: str) -> Path:
-    """Build a program out of tree; its Makefile turns warnings into errors."""
+    """Build a program outside the tree; its Makefile turns warnings into errors."""
     subprocess.run(["make", "-s", "-C", source, "CC=gcc", f"O={into}"], check=True, timeout=300)
     return into / program
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command run inside the test's process, against the fake API, with nothing of this machine's settings."""
+"""The command runs inside the test's process, against the fake API, without this machine's settings."""
 
 import os
 import re
@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 @dataclass(frozen=True)
 class Result:
-    """What a command left."""
+    """The exit status and output of a command."""
 
     status: int
     out: str
@@ -30,7 +30,7 @@ class Result:
 
 @dataclass
 class Cli:
-    """Runs commands. `slept_s` is also the clock: time passes by sleeping only."""
+    """Runs commands. `slept_s` is also the clock: only sleeping makes time pass."""
 
     api: FakeApi
     root: Path
@@ -67,14 +67,16 @@ def cli(api: FakeApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli
 
 
 def transcripts(path: Path) -> dict[str, str]:
-    """What a file of golden/ holds, by the line with the command."""
+    """Return the transcripts of a file of golden/, by the line with the command."""
     parts = re.split(r"^(?=\$ vgpumgr )", path.read_text() if path.exists() else "", flags=re.MULTILINE)
     return {part.partition("\n")[0]: part for part in parts if part}
 
 
 @pytest.fixture
 def golden() -> Callable[[str, str], None]:
-    """Compare with a transcript in golden/; VGPUMGR_WRITE_GOLDEN=1 writes it instead, for the author to read."""
+    """Compare with a transcript in golden/. VGPUMGR_WRITE_GOLDEN=1 writes the transcript instead; the author must then
+    check it.
+    """
 
     def compare(name: str, text: str) -> None:
         command = text.partition("\n")[0]

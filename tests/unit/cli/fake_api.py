@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An API in memory, behind httpx2.MockTransport: the routes, pages of two, generations, and failures on demand."""
+"""An API in memory, behind httpx2.MockTransport: the routes, pages of two items, generations, and failures on
+demand.
+"""
 
 import json
 import re
@@ -34,7 +36,7 @@ PAGE = 2
 
 
 class RefusedError(Exception):
-    """Becomes a problem document."""
+    """A refusal that the fake API answers as a problem document."""
 
     def __init__(self, code: Code, detail: str, reasons: tuple[Reason, ...] = ()) -> None:
         self.problem = Problem(
@@ -50,7 +52,7 @@ class RefusedError(Exception):
 
 @dataclass
 class FakeApi:
-    """`requests`: what came. `answers`: given instead of the routes' own, the first one first."""
+    """`requests`: the received requests. `answers`: sent in their order before the routes' own answers."""
 
     requests: list[httpx2.Request] = field(default_factory=list)
     answers: list[Callable[[httpx2.Request], httpx2.Response]] = field(default_factory=list)
@@ -67,7 +69,7 @@ class FakeApi:
         return httpx2.MockTransport(self.handle)
 
     def seen(self) -> list[str]:
-        """Method and path of every request."""
+        """Return the method and path of every request."""
         return [f"{request.method} {request.url.raw_path.decode()}" for request in self.requests]
 
     def refuse(self, code: Code, detail: str, *reasons: Reason, times: int = 1) -> None:
@@ -76,7 +78,7 @@ class FakeApi:
         self.answers += [lambda _: _problem(problem)] * times
 
     def fail(self, error: type[BaseException], text: str = "gone", *, times: int = 1) -> None:
-        """Let the next requests end in the transport."""
+        """Make the next requests fail in the transport."""
 
         def raise_it(request: httpx2.Request) -> httpx2.Response:
             raise error(text)
@@ -84,7 +86,7 @@ class FakeApi:
         self.answers += [raise_it] * times
 
     def answer(self, status: int, content: str) -> None:
-        """Answer the next request with this."""
+        """Answer the next request with this status and content."""
         self.answers.append(lambda _: httpx2.Response(status, text=content))
 
     def handle(self, request: httpx2.Request) -> httpx2.Response:
@@ -183,7 +185,9 @@ class FakeApi:
         return _json(resources.Slices(slices=made), 200 if query.get("validate_only") == "true" else 201)
 
     def watch(self, query: dict[str, str], position: str) -> httpx2.Response:
-        """One event a connection, which then ends; what is too old when there are no more."""
+        """Answer one event per connection, which then ends; after the last event, answer that the position is too
+        old.
+        """
         after = int(position.rpartition("-")[2] or query.get("after", 0))
         event = next((each for each in self.lists["events"] if each.seq > after), None)
         if event is None:

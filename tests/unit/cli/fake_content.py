@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API in memory has to begin with: two hosts, an account with two projects, three slices and their records."""
+"""The first content of the API in memory: two hosts, an account with two projects, three slices and their records."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -155,7 +155,7 @@ def unbooked_of(tenant: str) -> UnbookedRow:
 
 
 def contents() -> dict[str, list[Any]]:
-    """Return every list that the API answers, by its name in paths."""
+    """Return every list of the API, by its name in paths."""
     return {
         "tenants": [
             resources.Tenant(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A libvirt module with one domain: keeps XML as libvirt does, and refuses as libvirt does.
+"""A libvirt module with one domain, which stores XML and refuses requests like libvirt.
 
-What it copies of the real one: devices and metadata of the definition and of the running VM apart; a namespace is added
-to metadata that comes without and removed with it; attaching a device twice, detaching one that is not there and
-changing a VM that does not run are refused; a guest may take its time to let a device go, or never do.
+It copies this behaviour of libvirt: the definition and the running VM have separate devices and metadata. A namespace
+is added to metadata without one, and removed with the metadata. libvirt refuses to attach a device twice, to detach a
+missing device, and to change the live state of a VM that does not run. A guest may release a device late, or never.
 """
 
 from collections.abc import Callable
@@ -33,9 +33,9 @@ class LibvirtError(Exception):
 
 @dataclass
 class FakeDomain:
-    """`slow_polls`: how often the guest is looked at before it lets go of a device; None: never.
+    """`slow_polls`: the number of polls until the guest releases a device; None: it never does.
 
-    `failing`: (method, flags) that are refused, for good or, with a count, that many times.
+    `failing`: (method, flags) that are refused, always or, with a count, that many times.
     """
 
     domain_name: str
@@ -163,7 +163,7 @@ class FakeConnection:
 
 @dataclass
 class FakeLibvirt:
-    """Stands for the module."""
+    """Replaces the libvirt module."""
 
     domain: FakeDomain
     reachable: bool = True

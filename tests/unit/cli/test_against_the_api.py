@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same commands against the API itself, on SQLite: what the fake API takes for granted is so."""
+"""The same commands against the real API on SQLite; this verifies the fake API's assumptions."""
 
 import json
 from collections.abc import Iterator
@@ -261,7 +261,7 @@ def test_every_failed_drain_is_told_after_all_have_ended() -> None:
 
 
 def occupied(cli: Cli, cloud: Cloud) -> tuple[Host, str]:
-    """A host gpu-a, and the id of the slice that it has."""
+    """Make a host gpu-a with a slice; return the host and the slice's id."""
     host = cloud.host("gpu-a")
     cloud.tenant("blue", share_permille=500, mem_bytes=1 << 32, slices=4)
     done(cli("create", "profile", "quarter", "--share-permille", "250", "--memory", "1G"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`create slices`: claims from a file or standard input, all or none, and what is wrong with a file."""
+"""`create slices`: claims from a file or standard input, all or none, and the messages about a bad file."""
 
 import io
 import json

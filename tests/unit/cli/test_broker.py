@@ -19,7 +19,9 @@ CHILD = {"pid": 1, "child": 1, "state": "serving", "submitted": 0, "under_way": 
 
 
 class Broker:
-    """The control socket of a broker. It answers `show` and `set`, one connection after the other, and notes them."""
+    """The control socket of a broker. It answers `show` and `set`, one connection after the other, and records the
+    requests.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -37,7 +39,7 @@ class Broker:
         while True:
             try:
                 connection, _ = self.listener.accept()
-            except OSError:  # it is closed
+            except OSError:  # the socket is closed
                 return
             with connection, connection.makefile("rwb") as stream:
                 request = json.loads(stream.readline())
@@ -63,7 +65,7 @@ class Broker:
 
 
 def shown(name: str, *, processes: int = 0, leaving: bool = False) -> dict[str, Any]:
-    """A tenant, as far as these commands look at it."""
+    """Return a tenant with the members that these commands read."""
     stats = ("leased_ns", "leases", "waits", "waited_ns", "longest_wait_ns", "gates", "throttled_ns")
     return {
         "name": name,
@@ -92,7 +94,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture
 def denied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests may run as root, whom no socket's mode stops."""
+    """A socket that denies access, because tests may run as root, for which file modes do not matter."""
 
     def connect(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
@@ -104,7 +106,7 @@ def denied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "socket", Denying)
 
 
-# ---- who may
+# ---- permissions
 
 
 @pytest.mark.parametrize("command", ["broker show", "broker stop", "top --broker --once"])
@@ -137,12 +139,12 @@ def test_a_runtime_directory_of_another_user_is_passed_over(
     assert (result.status, result.err.split(": ")[1]) == (7, "broker.unreachable")
 
 
-# ---- where it is
+# ---- the socket's place
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Programs:
-    """The broker's programs, as if they were built."""
+    """The broker's programs, as if they had been built."""
     found = Programs(broker=Path("/p/b"), supervisor=Path("/p/s"), child=Path("/p/c"), library=Path("/p/l.so"))
     monkeypatch.setattr(places, "programs", lambda: found)
     return found
@@ -150,7 +152,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Programs:
 
 @pytest.fixture
 def started(made: Programs, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The directories of brokers that were to be started."""
+    """The directories of the brokers that the command would have started."""
     directories: list[Path] = []
     monkeypatch.setattr(launch, "become_broker", lambda directory, *_: directories.append(directory))
     return directories
@@ -200,7 +202,7 @@ def test_more_processors_than_the_machine_has_are_refused(cli: Cli, tmp_path: Pa
     )
 
 
-# ---- what the scheduler cannot keep
+# ---- terms that the scheduler cannot keep
 
 
 def test_a_check_asks_the_scheduler_too(cli: Cli, tmp_path: Path, made: Programs) -> None:
@@ -218,7 +220,7 @@ def test_what_the_scheduler_cannot_keep_is_not_sent(cli: Cli, tmp_path: Path, br
     assert broker.asked == []
 
 
-# ---- who gets what
+# ---- the share of each tenant
 
 
 def test_a_table_of_a_tenant_that_is_not_there_is_refused(cli: Cli, broker: Broker) -> None:
@@ -251,7 +253,7 @@ def test_native_programs_have_columns_of_their_own(cli: Cli, broker: Broker) -> 
     assert [row["native"] and row["native"]["enforced_by"] for row in found] == ["firmware", None]
 
 
-# ---- what is said of it
+# ---- messages
 
 
 def test_apply_names_what_it_removes_and_adds(cli: Cli, tmp_path: Path, broker: Broker, made: Programs) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that choose what `get` lists: they go along as the API takes them, and know its words."""
+"""The options that select what `get` lists: they are sent in the API's form and accept the API's words."""
 
 from enum import StrEnum
 

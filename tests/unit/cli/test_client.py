@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client: every route, repetition, and what is made of answers that are none."""
+"""The client: every route, repetition of requests, and its treatment of invalid answers."""
 
 import re
 import socket
@@ -269,7 +269,7 @@ def test_a_deletion_whose_answer_was_lost_is_no_failure_for_having_been_made(
 def test_a_slice_whose_deletion_was_not_answered_is_deleted(
     api: FakeApi, client: Client, code: Code, state: str
 ) -> None:
-    """By then it may be gone, or be another generation that is looked at."""
+    """By then the slice may be gone, or the client finds another generation of it."""
     api.lists["slices"] = [] if state == "gone" else [slice_of(SLICES[0], "blue", vm=VM, state=state)]
     api.fail(httpx2.ReadError)
     api.refuse(code, "no")
@@ -294,7 +294,7 @@ def test_a_slice_whose_deletion_was_not_answered_is_deleted(
 def test_a_slice_that_may_not_be_deleted_is_not(
     api: FakeApi, client: Client, code: Code, lost: int, options: dict[str, bool]
 ) -> None:
-    """As one that somebody changed, and nobody deleted."""
+    """Somebody changed the slice, and nobody deleted it."""
     api.lists["slices"] = [slice_of(SLICES[0], "blue", vm=VM, state="claimed")]
     api.fail(httpx2.ReadError, times=lost)
     api.refuse(code, "no")
@@ -321,7 +321,7 @@ def test_a_deletion_that_is_refused_then_is_a_failure_all_the_same(api: FakeApi,
 
 
 def test_what_was_not_there_before_anything_was_lost_is_unknown(api: FakeApi, client: Client) -> None:
-    api.fail(httpx2.ConnectError)  # nothing was sent
+    api.fail(httpx2.ConnectError)  # the request was not sent
     with pytest.raises(ApiError) as caught:
         client.delete_tenant("nobody")
     assert caught.value.code == Code.OBJECT_UNKNOWN
@@ -363,7 +363,7 @@ def test_a_refusal_is_not_tried_again(api: FakeApi, client: Client) -> None:
     assert len(api.requests) == 1
 
 
-# ---- answers that are none
+# ---- invalid answers
 
 
 @pytest.mark.parametrize(
@@ -398,7 +398,7 @@ def test_a_proxy_without_an_api_behind_it_is_unreachable(api: FakeApi, client: C
     assert len(api.requests) == 4
 
 
-# ---- what is never sent, and never shown
+# ---- what is never sent or shown
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a?b", "a b", "a\n", "ä", "a:b", "%2e%2e", "a" * 256, "-a"])
@@ -477,7 +477,7 @@ def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("no_proxy", raising=False)
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     threading.Thread(target=server.handle_request, daemon=True).start()
-    # It knows no methods and says so; the proxy would be unreachable.
+    # The server does not know any method and says so; a proxy would be unreachable.
     with pytest.raises(ApiAnswerError, match="answers 501"):
         Client(f"http://127.0.0.1:{server.server_port}", TOKEN, pauses_s=()).tenant("blue")
     server.server_close()
@@ -493,7 +493,7 @@ def test_plain_text_where_tls_is_wanted_is_a_tls_failure() -> None:
 
 
 def test_tls_where_plain_text_is_wanted_is_suggested() -> None:
-    """A TLS server hangs up on what is no handshake."""
+    """A TLS server hangs up when it receives no handshake."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def hang_up() -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client against the committed OpenAPI document: each operation has its method, with its parameters and models.
+"""The client against the committed OpenAPI document: each operation has a method with its parameters and models.
 
-Methods are called with made-up arguments; what they send is compared with the document, and what they are answered is
-made from it.
+The test calls the methods with made-up arguments. It compares what they send with the document, and makes the answers
+from the document.
 """
 
 import inspect
@@ -27,13 +27,13 @@ OPERATIONS = {
     for method, operation in methods.items()
 }
 PAGES = {"page_size", "page_token"}
-"""What the client fills in by itself."""
+"""Parameters that the client sets itself."""
 
 HEADERS = {"if_match": "if-match", "idempotency_key": "idempotency-key"}
-"""How arguments that become headers are called."""
+"""The names of arguments that become headers."""
 
 UNTYPED = ("get_versions", "get_health", "get_liveness", "get_openapi")
-"""What the client passes on as it came."""
+"""Operations whose answers the client returns unchanged."""
 
 
 def method_name(operation: str) -> str:
@@ -71,7 +71,7 @@ FORMATS = {"uuid": str(UUID(int=7)), "date-time": "2026-11-22T00:00:00Z"}
 
 
 def sample(schema: dict[str, Any]) -> Any:
-    """Something that a schema allows."""
+    """Return a value that a schema allows."""
     schema = resolved(schema)
     if "anyOf" in schema:
         return sample(schema["anyOf"][0])
@@ -140,7 +140,7 @@ def test_each_public_method_has_its_operation() -> None:
 
 
 class Recorder:
-    """Answers each request from the document, and keeps what was asked."""
+    """Answers each request from the document, and records the requests."""
 
     def __init__(self, operation: str) -> None:
         self.requests: list[httpx2.Request] = []
@@ -212,7 +212,7 @@ def test_what_a_method_sends_is_what_the_document_says(name: str) -> None:
 
 
 class StopAsking(Exception):  # noqa: N818  # no error
-    """Ends what would go on for ever."""
+    """Ends a request that would repeat for ever."""
 
 
 def _stop(_: float) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host doctor` on a fake root: a host where all is well, and each thing that may be wrong."""
+"""`host doctor` on a fake root: a healthy host, and each possible problem."""
 
 import contextlib
 import json
@@ -51,7 +51,7 @@ def serve(path: Path) -> socket.socket:
 
 @contextlib.contextmanager
 def healthy(made: Path) -> Iterator[Path]:
-    """A host where all is well."""
+    """A healthy host."""
     write(made / "sys/module/vgpumgr/version", "0.1.0\n")
     (made / "sys/class/mdev_bus" / GPU).mkdir(parents=True)
     write(made / f"sys/bus/pci/devices/{GPU}/vgpu/abi_version", "2.0\n")
@@ -86,12 +86,12 @@ CLOSED = (
 
 @pytest.fixture
 def closed(cli: Cli) -> Iterator[Path]:
-    """The same, seen by somebody who may open nothing of it that matters."""
+    """The same host for a user who may not open any of the important files."""
     uid = os.geteuid()
     with tempfile.TemporaryDirectory() as directory, healthy(Path(directory) / "root") as made:
         write(made / "proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC Debian\n")
         Path(directory).chmod(0o755)
-        examine(cli, made)  # what is imported when it is needed is, now
+        examine(cli, made)  # load all lazy imports before access is removed
         for name in CLOSED:
             (made / name).chmod(0)
         if uid == 0:
@@ -215,7 +215,7 @@ def test_what_is_wrong_is_found_with_what_to_do(
 def kernel(
     root: Path, release: str, *, built: bool, headers: bool = True, config: str = "CONFIG_VFIO_MDEV=m\n"
 ) -> None:
-    """A kernel that the host may boot."""
+    """Add a kernel that the host may boot."""
     write(root / f"boot/vmlinuz-{release}", "")
     write(root / f"boot/config-{release}", config)
     modules = root / "lib/modules" / release
@@ -227,7 +227,7 @@ def kernel(
 def test_each_kernel_that_the_host_may_boot_is_looked_at(cli: Cli, root: Path) -> None:
     kernel(root, "6.12.1-amd64", built=True)
     kernel(root, "6.12.2-amd64", built=True)
-    (root / "lib/modules/6.12.0-amd64").mkdir()  # what was left of a kernel that was removed
+    (root / "lib/modules/6.12.0-amd64").mkdir()  # left behind by a removed kernel
     status, findings = examine(cli, root)
     assert (status, findings["kernels"]) == (0, ("ok", "the module is built for 6.12.1-amd64, 6.12.2-amd64", ""))
     kernel(root, "6.12.3-amd64", built=False, headers=False)

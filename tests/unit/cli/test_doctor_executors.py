@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host doctor` where a GPU's engine lends: each thing that a VM's executor needs."""
+"""`host doctor` on a GPU with a lending engine: each thing that a VM's executor needs."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ def program(root: Path, text: str) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    """A host whose GPU lends, and where all is well."""
+    """A healthy host whose GPU's engine lends."""
     with healthy(tmp_path / "root") as made:
         write(made / "etc/vgpumgr/agent.toml", SETTINGS)
         write(made / ENGINE, "lease\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client's watch against answers that are made up here: cut short, refused, said twice."""
+"""The client's watch against made-up answers: cut short, refused, repeated."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ def problem(code: str, status: int, **headers: str) -> httpx2.Response:
 
 
 class Stream(httpx2.SyncByteStream):
-    """Pieces, and then the end or an error."""
+    """Yields pieces, and then ends or raises an error."""
 
     def __init__(self, pieces: Iterable[bytes], error: Exception | None = None) -> None:
         self.pieces = pieces
@@ -46,7 +46,7 @@ class Stream(httpx2.SyncByteStream):
 
 
 class Api:
-    """Gives one answer after the other; what was asked for is in `asked`."""
+    """Sends one answer after the other; records the requests in `asked`."""
 
     def __init__(self, *answers: Any) -> None:
         self.asked: list[tuple[str, str]] = []

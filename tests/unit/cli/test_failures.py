@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How commands end: the status by kind, one line without anything a terminal obeys, and never a traceback."""
+"""How commands end: an exit status for each kind of failure, one line without terminal control characters, and never a
+traceback.
+"""
 
 import json
 from pathlib import Path
@@ -327,7 +329,7 @@ def test_an_epoch_is_unconfirmed_only_where_there_was_one(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [
-        (("get", "gpu", "0000:00:10.0"), 3),  # two hosts have one
+        (("get", "gpu", "0000:00:10.0"), 3),  # two hosts have a GPU at that address
         (("get", "gpu", "nothing"), 3),
         (("get", "token", str(SLICES[0])), 3),
         (("get", "event", "4"), 3),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people and programs see, word for word. Files hold commands, their exit status and what they printed."""
+"""The output for people and programs, word for word. The files hold commands, exit status and output."""
 
 import shlex
 from collections.abc import Callable
@@ -206,7 +206,7 @@ COMMANDS = [
 
 
 def file_name(command: str) -> str:
-    """The file of the command's verb; those of help, and what `get` prints as JSON, have files of their own."""
+    """Return the file of the command's verb; help and the JSON output of `get` have separate files."""
     words = command.split()
     if "--help" in words:
         return "help.txt"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host audit`: claims of a host beside libvirt's domains."""
+"""`host audit`: compares a host's claims with libvirt's domains."""
 
 import json
 
@@ -22,7 +22,7 @@ def metadata(*ids: str) -> str:
 
 
 def audit(cli: Cli, uuid: str, *devices: str, named: tuple[str, ...] = (), live: bool = False) -> tuple[int, set[str]]:
-    """Exit status and what was found of a host with one domain, as CODE SLICE."""
+    """Return the exit status and the findings (CODE SLICE) for a host with one domain."""
     domain = FakeDomain("web-1", uuid, active=live)
     side = 1 if live else 2
     domain.devices[side] = list(devices)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels that are set and taken away in one command: what cannot be meant, and how many there may be."""
+"""Labels that one command sets and removes: contradictions, and the maximum number."""
 
 import json
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host observe`, with a recording that is given."""
+"""`host observe` with a recording from the test."""
 
 import json
 from collections.abc import Iterator

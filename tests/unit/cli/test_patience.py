@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting goes on while the API starts again, and no longer than was said."""
+"""The command keeps waiting while the API restarts, but not longer than its limit."""
 
 import httpx2
 import pytest
@@ -9,7 +9,7 @@ from tests.unit.cli.fake_content import OPERATIONS, SLICES
 from vgpumgr.wire.problem import Code
 
 ATTEMPTS = 4
-"""Of one request that meets nobody."""
+"""The attempts of one request that reaches no server."""
 
 DRAIN = ("host", "drain", "gpu-a", "--wait", "100")
 WAITING = {
@@ -17,7 +17,7 @@ WAITING = {
     "delete": (("delete", "slice", str(SLICES[0]), "--wait", "100"), 1),
     "operation": (("operation", "wait", str(OPERATIONS[0])), 1),
 }
-"""A command, and how many requests it makes before the API goes away."""
+"""A command, and the number of requests it sends before the API goes away."""
 
 
 def away_after(cli: Cli, requests: int, *, times: int) -> None:

@@ -24,7 +24,7 @@ NEIGHBOUR = "12345678-0000-4000-8000-000000000000"
 
 
 class FakeAgent:
-    """Listens, notes what is asked and answers what it is told to."""
+    """Listens, records requests, and sends the answers that the test sets."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True)
@@ -93,7 +93,7 @@ def test_a_stopped_domain_gets_the_device_and_our_metadata_in_its_definition(cli
         f'<vgpumgr:slice id="{MINE}" /></vgpumgr:slices>'
     )
     assert cli.session["libvirt"].connections[0].closed
-    assert cli.session["libvirt"].handler is not None  # else libvirt prints errors itself
+    assert cli.session["libvirt"].handler is not None  # otherwise libvirt prints errors itself
 
 
 def test_a_running_domain_is_plugged_after_the_agent_has_permitted_it(
@@ -195,7 +195,7 @@ def test_a_step_that_libvirt_refuses_is_undone_with_all_before_it(
     result = cli("attach", MINE, "--domain", "web-1")
     assert result.status == 1
     assert result.err == f"vgpumgr: libvirt.failed: {method}: internal error: {method} was refused\n"
-    domain.XMLDesc(0)  # the guest lets go
+    domain.XMLDesc(0)  # the guest releases the device
     assert state(domain) == before
     assert agent.operations == (["hotplug", "unplug"] if side == LIVE else [])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command as a process: pipes that close, disks that are full, signals, and what it imports to start."""
+"""The command as a process: closed pipes, full disks, signals, and its imports at the start."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ LIMIT_S = 60
 def env(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The fake API behind a real socket."""
     api = FakeApi()
-    # More than a pipe holds, on one page: this is about output, not about pages.
+    # One page that exceeds the capacity of a pipe, because this is about output, not about pages.
     items = ",".join([tenant.model_dump_json() for tenant in api.lists["tenants"]] * 5000)
     many = httpx2.Response(200, content=f'{{"items": [{items}]}}')
 
@@ -116,7 +116,7 @@ def test_a_terminal_without_unicode_is_no_failure(env: dict[str, str]) -> None:
 
 @pytest.fixture
 def heeded_interrupt() -> Iterator[None]:
-    """A test run in a shell's background ignores SIGINT, and its children would inherit that."""
+    """A test that runs in a shell's background ignores SIGINT, and its children would inherit that."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where URL, token and CA file come from, and what is said when one is no good."""
+"""Where URL, token and CA file come from, and the messages about bad ones."""
 
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ def test_a_configuration_that_is_wrong_is_said(home: Path, text: str, words: str
 
 @pytest.mark.parametrize("option", ["url", "token_file", "ca_file"])
 def test_an_option_without_a_value_does_not_mean_the_default(home: Path, option: str) -> None:
-    """A script whose variable is not set would talk to another API, or as somebody else."""
+    """Otherwise a script with an unset variable would use another API or another identity."""
     with pytest.raises(SettingsError, match=f"--{option.replace('_', '-')} is empty"):
         found(home, options=Options(**{option: ""}), VGPUMGR_TOKEN="direct")
 

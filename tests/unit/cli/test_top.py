@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`top`: windows between reports, entitlement among those who worked, and how the loop ends."""
+"""`top`: windows between reports, entitlement among active tenants, and the end of the loop."""
 
 import json
 from datetime import timedelta

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes and durations, there and back."""
+"""Sizes and durations, parsed and formatted."""
 
 from datetime import UTC, datetime
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`usage`: what is asked of the ledger, and figures that no floating point has touched."""
+"""`usage`: the queries to the ledger, and figures without floating point errors."""
 
 import json
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host watch`, with a kernel that is given."""
+"""`host watch` with a fake kernel."""
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ SEEN = (
 
 
 class Given:
-    """In place of Control and of Watch."""
+    """Replaces Control and Watch."""
 
     def __init__(self, *_: object) -> None:
         self.seen: list[Event | Snapshot] = list(SEEN)
