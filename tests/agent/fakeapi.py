@@ -67,7 +67,7 @@ class FakeApi:
         self.certificates = 0
         self.requests: list[str] = []
 
-    # ---- what a test does
+    # ---- for tests
 
     def set(self, **changes: Any) -> None:
         """Change the desired state; its generation goes up by one unless the test gives one."""

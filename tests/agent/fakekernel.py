@@ -95,7 +95,7 @@ class FakeKernel:
             self._driver(gpu, "vgpumgr")
         self.paths.module.mkdir(parents=True)
 
-    # ---- what a test does to the host
+    # ---- for tests: changes of the host
 
     def advance(self, seconds: float) -> None:
         """Increase the age of all permits."""

@@ -60,7 +60,7 @@ def reported(host: Host) -> Iterable[str]:
     return {gpu.address for gpu in host.api.reports[-1].gpus}
 
 
-# ---- what is wrong with one
+# ---- what is wrong with an adopted GPU
 
 
 def test_each_trouble_of_an_adopted_gpu_has_its_code(kernel: FakeKernel) -> None:

@@ -35,7 +35,7 @@ def lent(*slices: ObservedSlice, **changes: Any) -> Observed:
         (lent(seen(A, open=True), executors={A: RUNS}), {}),
         (lent(seen(A, open=True), executors={A: ObservedExecutor(state="starting")}), {}),
         (lent(seen(A, permit_s=9)), {A: ""}),
-        (lent(seen(A)), {}),  # it goes
+        (lent(seen(A)), {}),  # it disappears
         (lent(seen(A, open=True), removing=frozenset({A})), {}),
         (lent(seen(A, open=True, recorded=False)), {}),
         (observed(seen(A, open=True)), {}),

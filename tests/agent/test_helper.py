@@ -145,7 +145,7 @@ def test_prepare_names_an_unknown_gpu(helper: HelperClient, records: Records) ->
     assert records.all() == []
 
 
-# ---- what is not ours
+# ---- devices that are not ours
 
 
 def test_a_slice_of_somebody_else_is_touched_only_once_adopted(helper: HelperClient, kernel: FakeKernel) -> None:

@@ -396,7 +396,7 @@ def test_users_of_the_group_may_start_programs(helper: HelperClient, kernel: Fak
     assert shown(kernel.root)[str(A)]["socket_gid"] == 1
 
 
-# ---- what is accounted
+# ---- accounting
 
 
 def counted(host: Host) -> dict[str, int]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Admitted requests end in time, as few as possible are dropped, and no service pays for all others."""
+"""Planned requests end in time, as few as possible are dropped, and no service pays for all others."""
 
 from __future__ import annotations
 

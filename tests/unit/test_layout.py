@@ -186,7 +186,7 @@ def test_version_has_one_source() -> None:
 
 @pytest.mark.parametrize("conf", ["kmod/dkms.conf", "kmod/guest/dkms.conf"])
 def test_dkms_conf_says_the_version_in_a_form_that_dh_dkms_reads(conf: str) -> None:
-    """The number is copied only there, because dh_dkms and similar tools read the text and run no shell."""
+    """This is the only copy of the version: dh_dkms and similar tools read the text and run no shell."""
     found = re.findall(r"""^PACKAGE_VERSION=(["'])(.*)\1$""", (ROOT / conf).read_text(), re.M)
     assert [version for _, version in found] == [(ROOT / "kmod/VERSION").read_text().strip()]
 

@@ -91,7 +91,7 @@ def test_a_vm_that_only_talks_of_mdevs_is_not_asked_about(host: Host, agent: Hoo
     assert service.calls == []
 
 
-# ---- without
+# ---- without an agent
 
 
 @pytest.mark.parametrize("operation", VETO)

@@ -82,7 +82,7 @@ def until(condition: Any) -> None:
         time.sleep(0.01)
 
 
-# ---- what is asked
+# ---- requests
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_request_that_breaks_off_is_refused(path: Path) -> None:
         assert answer_to(connection)["code"] == "request.invalid"
 
 
-# ---- what hangs
+# ---- clients that hang
 
 
 def test_a_call_that_hangs_is_answered_in_time_and_holds_up_nobody(path: Path) -> None:
@@ -301,7 +301,7 @@ def test_who_does_not_wait_for_the_answer_harms_nobody(path: Path) -> None:
         assert server.counters().failed == 0
 
 
-# ---- who asks, and where
+# ---- users, and the socket's place
 
 
 def test_only_one_user_is_answered(path: Path) -> None:

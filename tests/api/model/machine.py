@@ -365,7 +365,7 @@ class Life(Plans, RuleBasedStateMachine):
                 used[claim.gpu] += SHARES[claim.profile]
             assert all(share <= 1000 for share in used.values()), f"{name} is used twice: {used}"
 
-    # ---- in short
+    # ---- helpers
 
     def _delete(self, claim: Claim, blow: str) -> None:
         reply = self.service.ask(self.service.operator, "DELETE", f"/v1/slices/{claim.id}", blow=blow)

@@ -184,7 +184,7 @@ class Plans:
             self.lose(machine.name)
         self._look()
 
-    # ---- in short
+    # ---- helpers
 
     def _apart(self, *arguments: Any, **options: Any) -> Any:
         """A request by another client, which is already connected."""

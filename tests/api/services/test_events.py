@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events have an order that never changes and has no gaps for readers."""
+"""Events have an order that never changes, and readers miss none of them."""
 
 import ast
 import json

@@ -3,8 +3,9 @@
 
     python -m tests.bench.api [--only NAME ...] [--small] [--strict]
 
-A PostgreSQL of its own that waits for the disk, and two API processes by ``vgpumgr-api serve``. Ends with all targets,
-met or not; one that could not be measured is not met. A missed target is no failure unless --strict asks for that.
+Runs on a private PostgreSQL that waits for the disk, with two API processes by ``vgpumgr-api serve``. The output ends
+with all targets, met or missed; a target that could not be measured counts as missed. A missed target is a failure only
+with --strict.
 """
 
 import argparse
