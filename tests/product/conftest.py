@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The product as our role deployed it, in a lab host without systemd. Each test begins and ends without claims.
 
-The directories below are lanes of their own (other options of `lab run`): collected only when they are named.
+The directories below need other options of `lab run`: pytest collects them only when they are named.
 """
 
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's hook socket, asked as libvirt's hook asks it, where a VM is not what a test is about."""
+"""Asks the agent's hook socket the way libvirt's hook does, for tests that need no VM."""
 
 import json
 import socket
@@ -12,7 +12,7 @@ _LIMIT_S = 30
 
 
 def ask(operation: str, slice_id: str, *, vm_uuid: str, reason: str = "-") -> dict[str, Any]:
-    """Put one question; no answer counts as a refusal with code "none", which is how the hook takes it."""
+    """Ask one question. No answer counts as a refusal with code "none", which is how the hook takes it."""
     request = {
         "v": 1,
         "op": operation,
@@ -34,7 +34,8 @@ def ask(operation: str, slice_id: str, *, vm_uuid: str, reason: str = "-") -> di
 
 
 def refusal(slice_id: str, *, vm_uuid: str) -> str:
-    """The code with which `prepare` is refused; "" when it is not. Every refusal has one short line as its reason."""
+    """Return the code with which `prepare` is refused, or "" if it is allowed. Every refusal gives its reason in one
+    line."""
     answer = ask("prepare", slice_id, vm_uuid=vm_uuid)
     if answer["ok"]:
         return ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lab host under test: what its kernel has and what its agent remembers, and VMs played by VFIO clients."""
+"""The lab host under test: the devices in its kernel, the memory of its agent, and VMs played by VFIO clients."""
 
 import json
 import uuid as uuids
@@ -22,7 +22,7 @@ _LIMIT_S = 300
 
 @dataclass
 class Host:
-    """Not for use by several threads. `played`: VMs that this process plays, by slice."""
+    """Not for use by several threads. `played`: the VMs that this process plays, by slice."""
 
     product: Product
     api: Api
@@ -32,30 +32,30 @@ class Host:
     # ---- looking
 
     def devices(self) -> set[str]:
-        """Mediated devices that there are."""
+        """The UUIDs of the existing mediated devices."""
         return set(self.gpu.slices())
 
     def records(self) -> set[str]:
-        """Slices that the helper remembers as ours."""
+        """The slices that the helper has recorded as ours."""
         return {path.stem for path in RECORDS.glob("*.json")}
 
     def memory_reserved(self) -> int:
         return self.gpu.control.gpu(self.gpu.address).memory_reserved_bytes
 
     def empty(self) -> bool:
-        """Whether neither device nor record nor memory is left of any slice."""
+        """Whether no device, helper record or agent state is left of any slice."""
         return not self.devices() and not self.records() and self.memory_reserved() == 0
 
     def has_its_gpu(self) -> bool:
-        """Whether the module has the GPU and lets nobody in without a permit."""
+        """Whether the module drives the GPU and lets nobody open a slice without a permit."""
         attach = self.gpu.sysfs.paths.gpu(self.gpu.address) / "attach"
         try:
             return self.gpu.sysfs.driver(self.gpu.address) == "vgpumgr" and attach.read_text() == "permit\n"
-        except FileNotFoundError:  # the driver's link is there before its attributes
+        except FileNotFoundError:  # the driver's link appears before its attributes
             return False
 
     def weights(self) -> dict[str, int]:
-        """Of the configured groups."""
+        """The weight of each configured group, by its name."""
         return {name: tenant.weight for name, tenant in self.gpu.tenants().items()}
 
     def remembered(self) -> dict[str, Any]:
@@ -63,19 +63,19 @@ class Host:
         return dict(json.loads((STATE / "desired.json").read_text()))
 
     def knows(self, slice_id: str) -> bool:
-        """Whether the agent has heard of a claim."""
+        """Whether the agent has received a claim."""
         return slice_id in {claim["slice"]["id"] for claim in self.remembered()["claims"]}
 
     # ---- claims
 
     def claim(self, tenant: str, *, share_permille: int, vm_uuid: str | None = None) -> str:
-        """Claim a slice and wait until the agent knows; return its UUID."""
+        """Claim a slice and wait until the agent knows it; return its UUID."""
         slice_id = self.api.claim(tenant, share_permille=share_permille, vm_uuid=vm_uuid)
         eventually(lambda: self.knows(slice_id), what="the agent knows the claim", timeout_s=_LIMIT_S)
         return slice_id
 
     def wait_claimed(self, slice_id: str) -> None:
-        """Until the API, by the agent's next report, has the slice as claimed and without a device."""
+        """Wait until the agent's next report shows the slice in the API as claimed and without a device."""
 
         def is_claimed() -> bool:
             claim = self.api.slice(slice_id)
@@ -95,7 +95,7 @@ class Host:
         hook.ask("started", slice_id, vm_uuid=vm_uuid)
 
     def open(self, slice_id: str, *, vm_uuid: str) -> None:
-        """The part of QEMU."""
+        """Do QEMU's part: open the device."""
         client = Client([slice_id, "hold"])
         self.played[slice_id] = vm_uuid, client
         eventually(lambda: self.is_open(slice_id) or client.process.poll() is not None, what="the device is open")
@@ -107,12 +107,12 @@ class Host:
         return found is not None and found.open
 
     def crash(self, slice_id: str) -> None:
-        """Kill the VM's process; libvirt has not noticed yet."""
+        """Kill the VM's process. libvirt has not noticed yet."""
         _, client = self.played.pop(slice_id)
         client.kill()
 
     def stop(self, slice_id: str, *, reason: str = "shutdown") -> None:
-        """End a VM that was played, and say so as libvirt does."""
+        """End a played VM, and report it the way libvirt does."""
         vm_uuid, _ = self.played[slice_id]
         self.crash(slice_id)
         hook.ask("release", slice_id, vm_uuid=vm_uuid, reason=reason)
@@ -120,7 +120,7 @@ class Host:
     # ---- cleaning up
 
     def clear(self) -> None:
-        """Stop what was played, give all claims back, and wait until nothing is left of them."""
+        """Stop the played VMs, release all claims, and wait until nothing is left of them."""
         for slice_id in list(self.played):
             self.stop(slice_id)
         claims: Sequence[dict[str, Any]] = self.api.items("/v1/slices")

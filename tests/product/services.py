@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""API, helper and agent as processes of a lab host without systemd: killed, and started again by `lab-product`."""
+"""API, helper and agent as processes of a lab host without systemd. Tests kill them; `lab-product` restarts them."""
 
 import os
 import signal
@@ -18,12 +18,12 @@ from tests.rig.product import eventually
 HELPER_SOCKET = Path("/run/vgpumgr/helper.sock")
 LOGS = Path("/var/log")
 _WATCH_S = 0.05
-_START_LIMIT_S = 240  # as lab-product; beside guests that work, an emulated host starts the API slowly
+_START_LIMIT_S = 240  # like lab-product; beside busy guests, an emulated host starts the API slowly
 
 
 @dataclass(frozen=True)
 class Service:
-    """One of the product's processes. `answers`: whether it can be asked."""
+    """One of the product's processes. `answers`: whether it answers requests."""
 
     name: str
     answers: Callable[[], bool]
@@ -33,11 +33,12 @@ class Service:
         return LOGS / f"vgpumgr-{self.name}.log"
 
     def pid(self) -> int:
-        """Of the process that was started last."""
+        """The PID of the process that was started last."""
         return int(Path(f"/run/lab/{self.name}.pid").read_text())
 
     def runs(self) -> bool:
-        """Not when it has ended, noticed or not. Its command line would be empty for a moment of each exec, too."""
+        """False once it has ended, whether or not it has been reaped. The command line cannot tell: it is empty for a
+        moment of each exec."""
         try:
             _, _, state = Path(f"/proc/{self.pid()}/stat").read_text().rpartition(") ")
             return state[0] not in "ZX"
@@ -45,13 +46,13 @@ class Service:
             return False
 
     def kill(self) -> None:
-        """End it without a chance to clean up; harmless when it has ended."""
+        """Kill it without a chance to clean up; harmless if it has ended."""
         if self.runs():
             os.kill(self.pid(), signal.SIGKILL)
         eventually(lambda: not self.runs(), what=f"the {self.name} is gone")
 
     def start(self, *, fault: str = "", wait: bool = True) -> None:
-        """Start it. `fault`: where it shall kill itself, see vgpumgr_agent.faults."""
+        """Start it. `fault`: the point where it kills itself, see vgpumgr_agent.faults."""
         environment = {**os.environ, "VGPUMGR_FAULT": fault}
         subprocess.run(["lab-product", "run", self.name], check=True, timeout=60, env=environment)
         if wait:
@@ -79,9 +80,10 @@ AGENT = Service("agent", lambda: _listens(hook.SOCKET))
 
 @contextmanager
 def dying(faults: Mapping[Service, Sequence[str]]) -> Iterator[dict[str, list[str]]]:
-    """Start again what dies while the body runs, as systemd does, each time set to die at its next fault point.
+    """While the body runs, restart each service that dies, like systemd, and set it to die at its next crash point.
 
-    Yields the points that are still to come, by name of the service; a process that is set to die nowhere may not.
+    Yields the crash points that are still to come, by name of the service. A process without a crash point must not
+    die.
     """
     left = {service.name: list(points) for service, points in faults.items()}
     ended = threading.Event()

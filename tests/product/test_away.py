@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API away, a lease that ends, and a second agent."""
+"""The API is away, a claim lease ends, and a second agent starts."""
 
 import json
 import subprocess
@@ -19,7 +19,8 @@ DAY_S = 24 * 3600
 
 @pytest.fixture
 def claims(host: Host) -> Iterator[dict[str, str]]:
-    """Slices by use, known to the host, whose API is gone then: in a running VM, for one that stands, for any VM.
+    """Three slices that the host knows, after which the API is stopped: one in a running VM, one for a stopped VM, one
+    for any VM.
 
     `vm`: the VM of the first two.
     """
@@ -36,11 +37,11 @@ def claims(host: Host) -> Iterator[dict[str, str]]:
     yield found
     if not API.runs():
         API.start()
-    AGENT.restart()  # it may be waiting to ask again
+    AGENT.restart()  # it may be waiting before its next request
 
 
 def test_what_goes_on_without_the_api(host: Host, claims: dict[str, str]) -> None:
-    """And all of it once more with an agent that was started without an API; then the API is back."""
+    """The same once more with an agent that was started without an API; then the API comes back."""
     vm_uuid = claims["vm"]
     for _ in range(2):
         assert refusal(claims["standing"], vm_uuid=vm_uuid) == ""
@@ -63,7 +64,7 @@ def test_what_goes_on_without_the_api(host: Host, claims: dict[str, str]) -> Non
 
 
 def test_the_lease_ends(host: Host, claims: dict[str, str]) -> None:
-    """A day after the API has last spoken no VM starts any more; the one that runs goes on. One word renews it."""
+    """A day after the API's last answer no VM starts any more, but running VMs go on. One answer renews the lease."""
     vm_uuid = claims["vm"]
     AGENT.kill()
     contact = STATE / "contact.json"
@@ -80,7 +81,7 @@ def test_the_lease_ends(host: Host, claims: dict[str, str]) -> None:
 
 
 def test_a_second_agent_refuses(host: Host) -> None:
-    """Also as root, which may open anything; the first is not disturbed."""
+    """A second agent is refused, even as root, which may open anything. The first agent is not disturbed."""
     for user in ("vgpumgr", "root"):
         command = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", str(BIN / "vgpumgr-agent")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers that lack what a host has: an empty one, another database's, an older one's. They remove no device."""
+"""Answers that lack claims which a host has: from an empty, a foreign or an older database. They remove no device."""
 
 import shutil
 import sqlite3
@@ -25,20 +25,20 @@ USER = "vgpumgr-api"
 
 
 def admin(*words: str) -> str:
-    """Run `vgpumgr-api` as the role does."""
+    """Run `vgpumgr-api` the way the role does."""
     command = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups", str(BIN / "vgpumgr-api"), *words]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=120, umask=0o077).stdout
 
 
 def store(directory: Path) -> None:
-    """Copy the database; the API does not run."""
+    """Copy the database while the API is stopped."""
     directory.mkdir(exist_ok=True)
     for file in DATABASE.parent.glob(f"{DATABASE.name}*"):
         shutil.copy2(file, directory)
 
 
 def restore(directory: Path) -> None:
-    """Put a copy back; the API does not run."""
+    """Restore a copy while the API is stopped."""
     for file in DATABASE.parent.glob(f"{DATABASE.name}*"):
         file.unlink()
     for file in directory.iterdir():
@@ -48,7 +48,7 @@ def restore(directory: Path) -> None:
 
 @dataclass(frozen=True)
 class Claimed:
-    """A slice in a running VM and one of a VM that stands."""
+    """One slice in a running VM and one slice of a stopped VM."""
 
     host: Host
     vm_uuid: str
@@ -56,7 +56,7 @@ class Claimed:
     standing: str
 
     def nothing_happened(self) -> None:
-        """The running VM has its slice and share, both slices are still known; the other VM starts."""
+        """The running VM has its slice and share, the host still knows the two slices, and the other VM starts."""
         assert self.host.is_open(self.running)
         assert self.host.gpu.slice_stats(self.running).scheduled
         assert self.running in self.host.records()
@@ -73,7 +73,7 @@ def claimed(host: Host) -> Iterator[Claimed]:
     standing = host.claim("blue", share_permille=100, vm_uuid=vm_uuid)
     host.play(running, vm_uuid=vm_uuid)
     yield Claimed(host, vm_uuid, running, standing)
-    # Devices of claims that no database knows any more are nobody's: the agent rightly leaves them.
+    # Devices of claims that no database knows any more have no owner: the agent rightly leaves them in place.
     known = {claim["id"] for claim in host.api.items("/v1/slices")}
     for slice_id in host.devices() - known:
         if slice_id in host.played:
@@ -87,7 +87,7 @@ def claimed(host: Host) -> Iterator[Claimed]:
 
 
 def takes_claims(host: Host) -> bool:
-    """It takes none while it reports devices that the database does not know."""
+    """Whether the host accepts claims. It accepts none while it reports devices that the database does not know."""
     try:
         host.api.call("POST", "/v1/slices?validate_only=true", {"tenant": "blue", "profile": "p100"})
     except ApiRefusedError as refused:
@@ -98,7 +98,7 @@ def takes_claims(host: Host) -> bool:
 
 
 def declare_restored(host: Host) -> None:
-    """Say that the database is the right one though it has lost commits, as the manual has it."""
+    """Declare the database right though it has lost commits, following the manual."""
     API.kill()
     epoch = admin("new-epoch").strip()
     API.start()
@@ -113,7 +113,7 @@ def confirm_epoch(host: Host) -> None:
 
 
 def test_an_empty_answer(claimed: Claimed) -> None:
-    """Of the right epoch, newer than the last, without claims and without tombstones."""
+    """The answer has the right epoch and a newer generation, but neither claims nor tombstones."""
     host = claimed.host
     API.kill()
     with closing(sqlite3.connect(DATABASE)) as database, database:
@@ -133,7 +133,8 @@ def test_an_empty_answer(claimed: Claimed) -> None:
 
 
 def test_another_database(claimed: Claimed, tmp_path: Path) -> None:
-    """A fresh one, in which this host is made and enrolled anew; then its own again, which is to be confirmed."""
+    """A fresh database, in which this host is created and enrolled anew; then its own database again, to be
+    confirmed."""
     host = claimed.host
     epoch = host.remembered()["epoch"]
     API.kill()
@@ -164,7 +165,8 @@ def test_another_database(claimed: Claimed, tmp_path: Path) -> None:
 
 
 def test_an_older_database(claimed: Claimed, tmp_path: Path) -> None:
-    """It lacks a claim whose VM runs and has one that was deleted. Then it is declared restored, and confirmed."""
+    """The older database lacks a claim with a running VM and has a deleted one. Then it is declared restored, and
+    confirmed."""
     host = claimed.host
     deleted = host.claim("blue", share_permille=100, vm_uuid=claimed.vm_uuid)
     API.kill()
@@ -201,13 +203,13 @@ def test_an_older_database(claimed: Claimed, tmp_path: Path) -> None:
     assert not host.knows(later), "no VM starts any more with a claim that the confirmed database lacks"
     assert not takes_claims(host)
     host.stop(later)
-    # The agent gives the API a while to name what it knows nothing of.
+    # The agent gives the API some time to name the claims that the agent does not know.
     eventually(lambda: takes_claims(host), what="the host takes claims again", timeout_s=600)
     goes_on(host, claimed)
 
 
 def goes_on(host: Host, claimed: Claimed) -> None:
-    """Claims and deletions reach the host again."""
+    """Check that claims and deletions reach the host again."""
     fresh = host.claim("blue", share_permille=100, vm_uuid=claimed.vm_uuid)
     host.play(fresh, vm_uuid=claimed.vm_uuid)
     host.stop(fresh)

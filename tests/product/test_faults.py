@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Agent and helper, on the real module, are killed at each place where they can leave something half done.
+"""Kill agent and helper, on the real module, at each place where they can leave something half done.
 
-They live a story of two VMs; whoever dies is started again, as systemd does, and a user tries again what failed. After
-each step the host is what it shall be.
+The tests run a story of two VMs. A process that dies is restarted, as systemd does, and the user repeats a step that
+failed. After each step the host is in the state that it should be in.
 """
 
 import sys
@@ -22,7 +22,7 @@ from vgpumgr_agent import faults
 pytestmark = pytest.mark.long
 
 ENROLMENT = ("enroll.answered", "enroll.stored")
-# In the order of the story: so one story sees most of them.
+# In the order of the story, so that one story passes most of them.
 AGENT_POINTS = (
     "desired.received",
     "desired.stored",
@@ -55,7 +55,7 @@ HELPER_POINTS = (
     "forget.deleted",
 )
 STORIES_MAX = 4
-LIMIT_S = 300  # of a step, in which several may die one after the other
+LIMIT_S = 300  # per step; several processes may die in it one after the other
 TOKEN_FILE = Path("/etc/vgpumgr/enroll-token")
 
 
@@ -63,7 +63,7 @@ eventually = partial(product.eventually, timeout_s=LIMIT_S)
 
 
 def start(host: Host, slice_id: str, vm_uuid: str) -> None:
-    """As a user does: again until it starts; libvirt reports each failed start as released."""
+    """Start it again and again, as a user does. libvirt reports each failed start as released."""
 
     def started() -> bool:
         if hook.ask("prepare", slice_id, vm_uuid=vm_uuid)["ok"]:
@@ -81,7 +81,7 @@ def gone(host: Host, slice_id: str) -> bool:
 
 
 def live(host: Host) -> None:
-    """Reaches every fault point; the second slice is bound by its VM's first start."""
+    """Pass every crash point. The second slice is bound by its VM's first start."""
     host.api.tenant("blue", share_permille=400)
     host.api.tenant("green", share_permille=200)
     first_vm, second_vm = new_uuid(), new_uuid()
@@ -119,7 +119,7 @@ def live(host: Host) -> None:
 
 
 def test_killed_everywhere(host: Host) -> None:
-    """Each death sets the next one, also of the other; the story is lived until all have been died."""
+    """Each death arms the next crash point of either process; the story repeats until every crash point has fired."""
     with dying({HELPER: HELPER_POINTS, AGENT: AGENT_POINTS}) as left:
         for _ in range(STORIES_MAX):
             live(host)
@@ -131,13 +131,13 @@ def test_killed_everywhere(host: Host) -> None:
 
 
 def test_every_point_is_tried() -> None:
-    """Those of certificates in tests/api/http/test_mutual_tls.py, those of executors in tests/chain."""
+    """tests/api/http/test_mutual_tls.py has the crash points of certificates, tests/chain those of executors."""
     tried = [*HELPER_POINTS, *faults.EXECUTOR_POINTS, *AGENT_POINTS, *ENROLMENT, *faults.CERTIFICATE_POINTS]
     assert sorted(tried) == sorted(faults.POINTS)
 
 
 def test_killed_while_enrolling(host: Host) -> None:
-    """A one-time token is good once: what it bought and was lost takes another; what was stored is kept."""
+    """A one-time token works once: if the certificate got lost, enrolling needs another token; a stored one is kept."""
     vm_uuid = new_uuid()
     host.api.tenant("blue", share_permille=400)
     slice_id = host.claim("blue", share_permille=400, vm_uuid=vm_uuid)

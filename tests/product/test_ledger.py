@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tenant's bill against the module's own counters: each nanosecond of engine time once, whoever dies meanwhile."""
+"""A tenant's bill against the module's counters: each nanosecond of engine time counts once, whichever process dies."""
 
 import csv
 import io
@@ -17,13 +17,13 @@ from tests.rig.product import eventually
 
 pytestmark = pytest.mark.long
 
-TENANTS = ("payer", "neighbour")  # of no other test, so that all that the ledger has of them is of this one
+TENANTS = ("payer", "neighbour")  # no other test uses these tenants, so everything in their ledger comes from this one
 WORK_NS = 200_000_000
-TOLD_S = 300  # hosts tell every 30 to 60 s; an emulated one is slow
+TOLD_S = 300  # hosts report every 30 to 60 s; an emulated host is slow
 
 
 class Books:
-    """What is charged and what is booked of each tenant, in ns of engine time."""
+    """The charged and the booked engine time of each tenant, in ns."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -31,7 +31,7 @@ class Books:
         self._hours = f"since={since:%Y-%m-%dT%H:%M:%SZ}&until={since + timedelta(hours=3):%Y-%m-%dT%H:%M:%SZ}"
 
     def charged(self) -> Counter[str]:
-        """By the module, over netlink."""
+        """The charged time from the module, over netlink."""
         tenants = self._host.gpu.tenants()
         return Counter({name: tenants[name].run_ns for name in TENANTS})
 
@@ -53,19 +53,19 @@ class Books:
         return found
 
     def wait_booked(self) -> None:
-        """Until more is booked of both tenants than now; never is it more than was charged."""
+        """Wait until more is booked of each tenant than now. The booked time never exceeds the charged time."""
         before = self.listed()
 
         def more() -> bool:
             booked = self.listed()
-            charged = self.charged()  # looked at later
+            charged = self.charged()  # read later
             assert booked <= charged
             return all(booked[name] > before[name] for name in TENANTS)
 
         eventually(more, what="the host has told what was used", timeout_s=TOLD_S)
 
     def wait_charged(self) -> None:
-        """Until both tenants have worked more."""
+        """Wait until each tenant has used more engine time."""
         before = self.charged()
         eventually(
             lambda: all(self.charged()[name] > before[name] + WORK_NS for name in TENANTS),
@@ -76,7 +76,7 @@ class Books:
 
 @contextmanager
 def at_work(host: Host) -> Iterator[Books]:
-    """A slice of each tenant is busy, as in a VM, while the body runs, and is given back afterwards."""
+    """Keep a slice of each tenant busy, as a VM would, while the body runs; release the slices afterwards."""
     claims = {name: (share, new_uuid()) for name, share in zip(TENANTS, (300, 200), strict=True)}
     slices: dict[str, str] = {}
     for name, (share, vm_uuid) in claims.items():
@@ -95,7 +95,7 @@ def at_work(host: Host) -> Iterator[Books]:
 
 
 def test_a_bill_is_what_the_module_charged(host: Host) -> None:
-    """The agent dies once it has told, and once more while the API is away; the slices work on all the time."""
+    """Kill the agent after a report, and again while the API is away; the slices work all the time."""
     with at_work(host) as books:
         books.wait_booked()
         AGENT.kill()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices that come and go in a running guest, and what becomes of everything when its QEMU is killed at work."""
+"""Slices that are plugged into and out of a running guest, and the cleanup after a busy guest's QEMU is killed."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from tests.rig.product import eventually
 from tests.rig.window import Window
 
 BOOT_S = 300
-# Works on each slice that comes, checks every operation first, and lets go when the file is there no more.
+# Guest script: work on each slice that appears, check every operation first, and stop when its file is gone.
 COMMAND = """
 echo vgpu.ready=1
 while :; do
@@ -48,7 +48,7 @@ def test_slices_of_a_running_vm(host: Host, running: Guest, figures: Record) -> 
 
 
 def refused_by_the_kernel(host: Host, running: Guest) -> None:
-    """libvirt asks no hook before it plugs a device, so the kernel says no to one that nobody has permitted."""
+    """libvirt asks no hook before it plugs a device, so the kernel refuses a device without a permit."""
     stray = new_uuid()
     host.gpu.sysfs.create(host.gpu.address, f"vgpumgr-{CLASS}", stray)
     with pytest.raises(libvirt.libvirtError, match="Operation not permitted"):
@@ -71,20 +71,20 @@ def attached_and_detached(host: Host, running: Guest, slice_id: str) -> None:
 
 
 def killed_at_work(host: Host, running: Guest, slice_id: str, figures: Record) -> None:
-    """SIGKILL of QEMU: its neighbour has the engine alone at once; the VM starts again with its slice."""
+    """After SIGKILL of QEMU its neighbour has the engine alone at once; the VM starts again with its slice."""
     host.product.text("attach", slice_id, "--domain", running.name)
     neighbour_vm = new_uuid()
     neighbour = host.claim("green", share_permille=250, vm_uuid=neighbour_vm)
     assert hook.ask("prepare", neighbour, vm_uuid=neighbour_vm)["ok"]
-    running.wait_for("(?s)(^vgpu.verified=1.*){2}", timeout_s=BOOT_S)  # what it queues from here on is its work
+    running.wait_for("(?s)(^vgpu.verified=1.*){2}", timeout_s=BOOT_S)  # what it queues from here on counts as its work
     host.gpu.wait_queued(slice_id)
-    # deep enough to last while its program is kept from the processor for a tenth of a second
+    # deep enough to last while its program waits for the processor for a tenth of a second
     with host.gpu.loaded({neighbour: {"op": "delay", "delay_us": 500, "depth": 250}}):
         both = second_in_which(host, lambda window: window.share["blue"] > 0.25, what="the guest works")
         os.kill(running.qemu_pid(), signal.SIGKILL)
         eventually(lambda: slice_id not in host.devices(), what="the killed VM's device is gone")
         before, used_ns = both.share_of_wall["green"], host.gpu.stats("blue").run_ns
-        # a second in which its own program was kept from the processor says nothing
+        # skip a second in which the program itself did not get the processor
         alone = second_in_which(
             host, lambda window: window.share_of_wall["green"] > before, what="its time is passed on"
         )
@@ -102,7 +102,7 @@ def killed_at_work(host: Host, running: Guest, slice_id: str, figures: Record) -
 
 
 def second_in_which(host: Host, holds: Callable[[Window], bool], *, what: str) -> Window:
-    """The first of the seconds that follow of which something holds; raises TimeoutError."""
+    """Return the first of the following seconds for which a condition holds; raises TimeoutError."""
     seconds: list[Window] = []
 
     def seen() -> bool:

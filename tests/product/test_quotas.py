@@ -8,7 +8,7 @@ from tests.rig.product import CommandFailedError, eventually
 
 
 def test_a_quota_is_cut_and_raised_under_running_vms(host: Host) -> None:
-    """Cut below use, every slice of the tenant is scaled alike; raised, each has its own again."""
+    """A quota cut below use scales every slice of the tenant alike; raised again, each slice has its own share back."""
     host.api.tenant("blue", share_permille=600)
     host.api.tenant("green", share_permille=200)
     vms = {name: new_uuid() for name in ("large", "small", "green")}
@@ -47,6 +47,6 @@ def test_a_quota_is_cut_and_raised_under_running_vms(host: Host) -> None:
 
 
 def applied(host: Host, slice_id: str) -> int | None:
-    """What the host says that it enforces."""
+    """The quota that the host reports as enforced."""
     found = host.api.slice(slice_id)
     return found["enforcement"]["applied_permille"] if found else None

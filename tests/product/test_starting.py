@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which VMs libvirt starts, with which devices, and what is left when they end. The VMs are paused: QEMU has its
-slices open, and no guest runs.
+"""Which VMs libvirt starts, with which devices, and what is left when they end. The VMs are paused: QEMU has its slices
+open, and no guest runs.
 """
 
 import os
@@ -22,13 +22,13 @@ REFUSED = r"Hook script execution failed: .*unexpected exit status 1: (?P<reason
 
 
 def defined(guests: Guests, name: str, *slices: str, named: tuple[str, ...] = (), vm_uuid: str | None = None) -> Guest:
-    """A domain with devices `slices` whose metadata names `named`."""
+    """A domain with devices for `slices` whose metadata names `named`."""
     metadata = hook.metadata(*named) if named else ""
     return guests.define(name, vm_uuid=vm_uuid or new_uuid(), command="true", slices=slices, metadata=metadata)
 
 
 def refused(guest: Guest) -> str:
-    """The code that a user finds in libvirt's error, behind one short line of ours."""
+    """Return the code in libvirt's error, which follows one short line of ours."""
     with pytest.raises(libvirt.libvirtError) as error:
         guest.start(paused=True)
     match = re.search(REFUSED, str(error.value))
@@ -39,7 +39,7 @@ def refused(guest: Guest) -> str:
 
 
 def test_no_vm_starts_without_a_claim_of_its_own(host: Host, guests: Guests) -> None:
-    """Not by metadata alone, not by a device alone, not with another VM's slice; nothing is made for it."""
+    """Metadata alone, a device alone, or another VM's slice start no VM, and no device is made."""
     host.api.tenant("blue", share_permille=500)
     others = host.claim("blue", share_permille=250, vm_uuid=new_uuid())
     stray = new_uuid()
@@ -59,7 +59,7 @@ def test_no_vm_starts_without_a_claim_of_its_own(host: Host, guests: Guests) -> 
 
 
 def test_a_device_lives_as_long_as_its_vm_and_the_claim_longer(host: Host, guests: Guests) -> None:
-    """Stopped, killed and destroyed; `virsh save`, which this device does not allow, harms nothing."""
+    """Stopped, killed and destroyed VMs; `virsh save`, which this device does not allow, does no harm."""
     host.api.tenant("blue", share_permille=500)
     vm_uuid = new_uuid()
     slice_id = host.claim("blue", share_permille=250, vm_uuid=vm_uuid)
@@ -92,7 +92,7 @@ def test_a_device_lives_as_long_as_its_vm_and_the_claim_longer(host: Host, guest
     running_with_its_slice()
     guest.destroy()
     eventually(host.empty, what="what the destroyed VM had is gone")
-    for _ in range(2):  # libvirt may say so again, and late
+    for _ in range(2):  # libvirt may report it again, and late
         assert hook.ask("release", slice_id, vm_uuid=vm_uuid, reason="destroyed")["ok"]
     running_with_its_slice()
     assert hook.ask("release", slice_id, vm_uuid=new_uuid(), reason="destroyed")["ok"]
@@ -104,7 +104,7 @@ def test_a_device_lives_as_long_as_its_vm_and_the_claim_longer(host: Host, guest
 
 
 def test_a_start_that_fails_after_us_leaves_nothing(host: Host, guests: Guests) -> None:
-    """Its second device, another vendor's, is not there: libvirt gives up when the slice has been made."""
+    """Its second device, from another vendor, is missing: libvirt gives up after the slice has been made."""
     host.api.tenant("blue", share_permille=500)
     vm_uuid = new_uuid()
     slice_id = host.claim("blue", share_permille=250, vm_uuid=vm_uuid)
@@ -137,12 +137,12 @@ def test_without_the_agent_only_vms_that_are_not_ours_start(host: Host, guests: 
 
 
 def told(host: Host) -> list[str]:
-    """What the host's last report says is wrong."""
+    """The problems in the host's last report."""
     return list(host.api.call("GET", f"/v1/hosts/{host.product.host}")["refusals"])
 
 
 def test_a_gpu_without_a_driver_and_one_without_the_module_are_bound_again(host: Host, guests: Guests) -> None:
-    """Nobody asks udev to act but the running agent, and VMs start again."""
+    """Only the running agent asks udev to act, and VMs start again."""
     host.api.tenant("blue", share_permille=500)
     vm_uuid = new_uuid()
     slice_id = host.claim("blue", share_permille=250, vm_uuid=vm_uuid)
@@ -156,7 +156,7 @@ def test_a_gpu_without_a_driver_and_one_without_the_module_are_bound_again(host:
 
     eventually(unloaded, what="the module is unloaded, once nobody asks it anything")
     eventually(host.has_its_gpu, what="the module is loaded again, and has the GPU", timeout_s=120)
-    host.gpu.control.close()  # it knows a module that is gone
+    host.gpu.control.close()  # it still names the module, which is gone
     host.gpu = Gpu.attached()
     eventually(lambda: not told(host), what="the API hears that nothing is wrong")
     guest.start(paused=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API with an operator's token, without the CLI: an interpreter more costs seconds in a lab host."""
+"""The API with an operator's token, without the CLI: starting another interpreter takes seconds in a lab host."""
 
 import json
 import tomllib
@@ -15,7 +15,7 @@ _LIMIT_S = 60
 
 
 class ApiRefusedError(Exception):
-    """The API said no. `code`: frozen."""
+    """The API refused a request. `code`: one of the frozen error codes."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
         self.status = status
@@ -25,15 +25,15 @@ class ApiRefusedError(Exception):
 
 @dataclass(frozen=True)
 class Api:
-    """The API that this lab host's agent asks. ApiRefusedError; OSError when nobody answers."""
+    """The API that this lab host's agent uses. Raises ApiRefusedError, or OSError when nobody answers."""
 
     def call(self, method: str, path: str, body: object = None, *, if_match: int | None = None) -> Any:
-        """Do one request and return its answer, None if that is empty."""
+        """Send one request and return its answer, None if the answer is empty."""
         text = self._asked(method, path, body, if_match)
         return json.loads(text) if text else None
 
     def text(self, path: str) -> str:
-        """What is no JSON."""
+        """An answer that is not JSON."""
         return self._asked("GET", path, None, None).decode()
 
     def _asked(self, method: str, path: str, body: object, if_match: int | None) -> bytes:
@@ -54,7 +54,7 @@ class Api:
             raise ApiRefusedError(error.code, problem["code"], problem["detail"]) from error
 
     def answers(self) -> bool:
-        """Whether it is up and reaches its database."""
+        """Whether the API is up and reaches its database."""
         try:
             self.call("GET", "/v1/health")
         except (OSError, ApiRefusedError):
@@ -68,7 +68,7 @@ class Api:
     # ---- what tests need often
 
     def tenant(self, name: str, *, share_permille: int, timeslice_us: int = 1000) -> None:
-        """Make a tenant, or give one that is there this quota."""
+        """Make a tenant, or give this quota to an existing one."""
         try:
             self.call("POST", "/v1/tenants", {"name": name})
         except ApiRefusedError as refused:
@@ -77,7 +77,7 @@ class Api:
         self.quota(name, share_permille=share_permille, mem_bytes=1 << 30, slices=16, timeslice_us=timeslice_us)
 
     def quota(self, tenant: str, **limits: int) -> None:
-        """Change limits of a tenant."""
+        """Change some limits of a tenant."""
         path = f"/v1/quotas/{tenant}"
         self.call("PATCH", path, limits, if_match=self.call("GET", path)["generation"])
 
@@ -95,7 +95,7 @@ class Api:
         return str(self.call("POST", "/v1/slices", wanted | ({"vm_uuid": vm_uuid} if vm_uuid else {}))["id"])
 
     def slice(self, slice_id: str) -> dict[str, Any] | None:
-        """A claim, None once it is gone."""
+        """A claim, or None once it is gone."""
         try:
             return dict(self.call("GET", f"/v1/slices/{slice_id}"))
         except ApiRefusedError as refused:
@@ -104,7 +104,7 @@ class Api:
             return None
 
     def delete(self, slice_id: str) -> None:
-        """Give a claim back; harmless when it is gone."""
+        """Release a claim; harmless when it is gone."""
         try:
             self.call("DELETE", f"/v1/slices/{slice_id}")
         except ApiRefusedError as refused:

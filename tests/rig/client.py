@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vgpu-client`: a VFIO client in user space, where a real guest would be too slow or too many."""
+"""`vgpu-client`: a VFIO client in user space, for tests where real guests would be too slow or too many."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ Report = dict[str, Any]
 
 
 class ClientFailedError(AssertionError):
-    """The client ended otherwise than it was expected to; the text has its output."""
+    """The client ended differently than expected; the text has its output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Outcome:
 
 
 class Client:
-    """A running client; stdin stays open so that `hold` holds."""
+    """A running client. Its stdin stays open so that `hold` holds."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self.arguments = ["vgpu-client", *arguments]
@@ -47,28 +47,28 @@ class Client:
         )
 
     def line(self) -> str:
-        """The next line of output; blocks."""
+        """Return the next line of output; blocks."""
         assert self.process.stdout is not None
         return self.process.stdout.readline()
 
     def end(self) -> None:
-        """Let all its slices finish what they have, and report; not when it has ended itself."""
+        """Make it finish the queued items of all its slices and report; harmless when it has ended."""
         self.process.send_signal(signal.SIGTERM)
 
     def stop(self) -> None:
-        """Let it do nothing until `resume`, whatever happens to it."""
+        """Stop the process until `resume`, whatever happens to it."""
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it at once; harmless when it has ended."""
+        """Kill it; harmless when it has ended."""
         self.process.kill()
         self.process.communicate()
 
     def wait(self, *, timeout_s: float = 300, expected: Sequence[int] = (0,)) -> Outcome:
-        """Until it ends; raises ClientFailedError with its output when the status is none of `expected`."""
+        """Wait for its end; raises ClientFailedError with its output when the status is none of `expected`."""
         try:
             output, _ = self.process.communicate(timeout=timeout_s * PATIENCE)
         except subprocess.TimeoutExpired:

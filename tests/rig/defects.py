@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What vgpu_defects.ko (tests/kmod/defects) does on purpose, and what the debug kernel says of it."""
+"""The defects that vgpu_defects.ko (tests/kmod/defects) has on purpose, and the reports of the debug kernel about
+them."""
 
-# After KASAN's word lockdep is silent: it comes last.
+# Lockdep is silent after a report of KASAN, so the KASAN defect comes last.
 COMPLAINTS = {
     "inversion": "possible circular locking dependency detected",
     "sleep": "sleeping function called from invalid context",
@@ -12,5 +13,5 @@ COMPLAINTS = {
 
 
 def each_defect(module: str) -> str:
-    """Shell command, which succeeds; `module`: where vgpu_defects.ko is."""
+    """A shell command that succeeds; `module`: the path of vgpu_defects.ko."""
     return f"for what in {' '.join(COMPLAINTS)}; do insmod {module} what=$what; done 2>/dev/null; true\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that draws (tests/chain/programs/mandelbrot.c): how it is run, and what it says."""
+"""The program that draws (tests/chain/programs/mandelbrot.c): how to run it, and what it prints."""
 
 import json
 import os
@@ -21,7 +21,7 @@ Frames = dict[int, str]
 
 
 def records(output: str) -> list[dict[str, Any]]:
-    """Its lines of JSON; lines of others are left out, as is one that is not complete yet."""
+    """Its complete lines of JSON, without lines of other programs."""
     lines = (line.strip() for line in output.splitlines())
     return [json.loads(line) for line in lines if line.startswith('{"record"') and line.endswith("}")]
 
@@ -31,7 +31,7 @@ def frames(output: str) -> Frames:
 
 
 def draw(*options: str, environ: Mapping[str, str] | None = None, program: Sequence[str] = (str(PROGRAM),)) -> str:
-    """Run it in this lab host, on PoCL unless `environ` says otherwise; CalledProcessError."""
+    """Run it in this lab host, on PoCL unless `environ` says otherwise. Raises CalledProcessError."""
     done = subprocess.run(
         [*program, *options],
         check=True,
@@ -44,10 +44,10 @@ def draw(*options: str, environ: Mapping[str, str] | None = None, program: Seque
 
 
 def zoom(*options: str) -> Frames:
-    """All frames there are, computed by PoCL itself."""
+    """Compute all frames with PoCL itself."""
     return frames(draw("--frames", str(ZOOM_FRAMES), *options))
 
 
 def wrong(found: Frames, right: Frames) -> Frames:
-    """Those that are not as in `right`, which has the first frames of a zoom, or all of it."""
+    """The frames that differ from those in `right`, which has at least the first frames of a zoom."""
     return {number: seen for number, seen in found.items() if seen != right[number % ZOOM_FRAMES]}

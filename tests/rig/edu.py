@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The accelerator with the engine `edu`, and what tests do to its PCI device."""
+"""The accelerator with the engine `edu`, and changes that tests make to its PCI device."""
 
 import mmap
 import os
@@ -23,7 +23,7 @@ TIMEOUT_MS = Path("/sys/module/vgpumgr/parameters/engine_timeout_ms")
 
 @pytest.fixture
 def edu(gpu: Gpu) -> Iterator[Gpu]:
-    """The accelerator with engine edu; afterwards it works again, whatever was done to it."""
+    """The accelerator with engine edu. At the end it works again, whatever a test did to it."""
     timeout = TIMEOUT_MS.read_text()
     choose(gpu)
     yield gpu
@@ -33,7 +33,7 @@ def edu(gpu: Gpu) -> Iterator[Gpu]:
 
 
 def choose(gpu: Gpu) -> None:
-    """Engine edu, which takes the jobs of these tests however slow the machine was when it was calibrated."""
+    """Engine edu, set so that it takes the jobs of these tests however slow the machine was during calibration."""
     gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")
     gpu.set_max_chunk_us(10_000)
 
@@ -53,7 +53,7 @@ def state(gpu: Gpu) -> str:
 
 @contextmanager
 def config_bit(offset: int, bit: int) -> Iterator[None]:
-    """A bit of the function's configuration space cleared behind the driver's back."""
+    """Clear a bit of the function's configuration space behind the driver's back."""
     config = os.open(DEVICE / "config", os.O_RDWR)
     before = int.from_bytes(os.pread(config, 2, offset), "little")
     assert before & bit
@@ -66,12 +66,12 @@ def config_bit(offset: int, bit: int) -> Iterator[None]:
 
 
 def raise_interrupt() -> None:
-    """Make the device send its interrupt, for no job."""
+    """Make the device send its interrupt without a job."""
     write_register(REG_IRQ_RAISE, 1)
 
 
 def write_register(offset: int, value: int) -> None:
-    """Behind the back of the driver, if the device has one."""
+    """Write a register, behind the back of the device's driver if it has one."""
     if _POKE.exists():
         _POKE.write_text(f"{offset:x} {value:x}")
         return
@@ -80,7 +80,7 @@ def write_register(offset: int, value: int) -> None:
 
 
 def result() -> int:
-    """Of the device's last job."""
+    """The result of the device's last job."""
     if _POKE.exists():
         return int(_POKE.read_text(), 16)
     with mapped() as registers:
@@ -89,7 +89,7 @@ def result() -> int:
 
 @contextmanager
 def mapped() -> Iterator["memoryview[int]"]:
-    """The device's registers, of four bytes each."""
+    """The device's registers, four bytes each."""
     file = os.open(DEVICE / "resource0", os.O_RDWR | os.O_SYNC)
     try:
         with mmap.mmap(file, mmap.PAGESIZE) as memory, memoryview(memory).cast("I") as registers:
@@ -99,7 +99,7 @@ def mapped() -> Iterator["memoryview[int]"]:
 
 
 def saved(gpu: Gpu) -> bytes:
-    """The stream of an enabled slice of the present engine that has answered an item."""
+    """The stream of an enabled slice of the present engine after it has completed an item."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     guest = Guest()
     with opened(gpu.slice("blue")) as device:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a test with guests leaves behind when it fails: printed with the failure, for the lab host is gone then.
+"""What a test with guests leaves behind when it fails. It is printed with the failure because the lab host is gone
+later.
 
-A conftest.py that imports `pytest_runtest_makereport` has it.
+A conftest.py gets this by importing `pytest_runtest_makereport`.
 """
 
 import subprocess

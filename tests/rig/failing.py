@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocations that fail on demand, on kernels that can do it (CONFIG_FAULT_INJECTION).
+"""Allocations that fail on demand, on kernels that support it (CONFIG_FAULT_INJECTION).
 
-`each_failure` lets an action meet the failure of its first allocation, of its second, and so on, until it needs no
-more of them. Copies from and to a process count as allocations.
+`each_failure` repeats an action and makes its first allocation fail, then its second, and so on, until the action needs
+no more of them. Copies from and to a process count as allocations.
 """
 
 import errno
@@ -19,8 +19,8 @@ SYMBOLS = Path("/proc/kallsyms")
 OWN = "thread-self"
 OF_MEMORY = ("failslab", "fail_page_alloc")
 KINDS = (*OF_MEMORY, "fail_usercopy")
-# Allocations that may sleep fail as well. Each failure is told in the log with its stack, but those of callers that
-# say __GFP_NOWARN.
+# Allocations that may sleep fail as well. The log has a stack for each failure, except for callers that pass
+# __GFP_NOWARN.
 SETTINGS = {
     "ignore-gfp-wait": "N",
     "ignore-gfp-highmem": "N",
@@ -29,40 +29,40 @@ SETTINGS = {
     "verbose_ratelimit_interval_ms": "0",
     "stacktrace-depth": "32",
 }
-# Without memory; a failed copy; netlink that cannot queue an answer.
+# Out of memory; a failed copy; netlink that cannot queue an answer.
 WITHOUT_MEMORY = {errno.ENOMEM, errno.EFAULT, errno.ENOBUFS}
-# copy_process() says EAGAIN when there is no memory for what a kernel thread has beyond others.
+# copy_process() returns EAGAIN when there is no memory for the parts that only kernel threads have.
 THREAD_SAYS = WITHOUT_MEMORY | {errno.EAGAIN}
-# No action needs more: an endless loop is a defect of the test.
+# No action needs more allocations: an endless loop is a defect of the test.
 MOST = 3000
 _AGAIN = 16
 
 
 def text_of(module: str) -> tuple[int, int]:
-    """Where the code of a module lies."""
+    """The address range of a module's code."""
     lines = (line.split() for line in SYMBOLS.read_text().splitlines() if line.endswith(f"[{module}]"))
     places = [int(address, 16) for address, kind, *_ in lines if kind in "tT"]
     return min(places), (max(places) | 0xFFF) + 1
 
 
 def text_of_function(name: str) -> tuple[int, int]:
-    """Where the code of a function of the kernel, or of one of its modules, lies."""
+    """The address range of a function of the kernel or of one of its modules."""
     symbols = [line.split() for line in SYMBOLS.read_text().splitlines()]
     (start,) = (int(address, 16) for address, kind, symbol, *_ in symbols if symbol == name and kind in "tT")
     return start, min(place for address, *_ in symbols if (place := int(address, 16)) > start)
 
 
 def skip_if_impossible() -> None:
-    """Skips the test on kernels that cannot let allocations fail; the debug kernel must."""
+    """Skip the test on kernels that cannot make allocations fail; the debug kernel must be able to."""
     if not Path(f"/proc/{OWN}/fail-nth").exists():
         lacking("allocation that fails on demand (CONFIG_FAULT_INJECTION, CONFIG_FAILSLAB)")
 
 
 @contextmanager
 def failures_possible(within: tuple[int, int], *, but: tuple[int, int] = (0, 0)) -> Iterator[None]:
-    """Let every allocation fail when it is told to that is made by code at `within`, or by what that calls.
+    """Fail every allocation that the code at `within`, or a function it calls, makes while a failure is armed.
 
-    None that is made by code at `but`.
+    Allocations made by code at `but` succeed.
     """
     settings = dict(SETTINGS)
     for name, (start, end) in (("require", within), ("reject", but)):
@@ -84,7 +84,8 @@ def failures_possible(within: tuple[int, int], *, but: tuple[int, int] = (0, 0))
 
 @contextmanager
 def all_failing() -> Iterator[Callable[[], int]]:
-    """Let every allocation fail that may, see `failures_possible`, whose ever it is; yields how many have."""
+    """Fail every allocation that may fail (see `failures_possible`), whoever makes it; yields the number of
+    failures."""
     most = 1_000_000
     settings = {"interval": "1", "space": "0", "task-filter": "N", "times": f"{most}", "probability": "100"}
     folders = [DEBUGFS / kind for kind in OF_MEMORY]
@@ -100,7 +101,7 @@ def all_failing() -> Iterator[Callable[[], int]]:
 
 @contextmanager
 def failing(number: int, *, of: Sequence[str] = (OWN,)) -> Iterator[Callable[[], bool]]:
-    """Let the allocation `number` of this thread fail, or of each of those; yields whether one did."""
+    """Fail allocation number `number` of this thread, or of each thread in `of`; yields whether one failed."""
     with ExitStack() as stack:
         files = [os.open(f"/proc/{thread}/fail-nth", os.O_RDWR) for thread in of]
         for file in files:
@@ -109,7 +110,7 @@ def failing(number: int, *, of: Sequence[str] = (OWN,)) -> Iterator[Callable[[],
         def left(file: int) -> int:
             try:
                 return int(os.pread(file, 20, 0))
-            except OSError:  # that was the failure: this copy
+            except OSError:  # this copy was the allocation that failed
                 return int(os.pread(file, 20, 0))
 
         def leave(file: int, number: int) -> None:
@@ -125,9 +126,11 @@ def failing(number: int, *, of: Sequence[str] = (OWN,)) -> Iterator[Callable[[],
 
 
 def numbers(met: Sequence[bool]) -> Iterator[int]:
-    """Give 1, 2, ... until one of them was not met, as the caller notes in `met`, and then the last few once more.
+    """Yield 1, 2, ... until `met`, which the caller fills, says that a number was not reached. Then repeat the last
+    few.
 
-    What finds memory at hand that it had to ask for the time before makes those after it move up, past the number.
+    Code that finds cached memory makes fewer allocations than the time before. Its later allocations then have smaller
+    numbers and could be missed.
     """
     for number in range(1, MOST):
         yield number
@@ -145,10 +148,11 @@ def each_failure(
     of: Sequence[str] = (OWN,),
     says: Collection[int] = WITHOUT_MEMORY,
 ) -> int:
-    """Act with each allocation failing in turn, of this thread or of those; return how many could.
+    """Repeat an action with each of its allocations failing in turn; return how many could fail.
 
-    An action that failed has changed nothing that `same` sees and says that there was no memory, by one of the numbers
-    `says`; one that got over the failure is undone. So is one whose answer netlink could not deliver (ENOBUFS).
+    The allocations are those of this thread, or of the threads in `of`. An action that failed must change nothing that
+    `same` sees, and must report one of the error numbers `says`. An action that succeeds despite the failure is undone,
+    and so is an action whose answer netlink could not deliver (ENOBUFS).
     """
     before = same()
     met: list[bool] = []

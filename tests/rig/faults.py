@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory whose pages come when a test gives them (userfaultfd): whoever needs one waits there until then."""
+"""Memory whose pages exist only once a test provides them (userfaultfd): an access to a missing page waits until
+then."""
 
 import ctypes
 import fcntl
@@ -22,18 +23,18 @@ _PAGEFAULT = 0x12
 
 @dataclass(frozen=True)
 class Faults:
-    """Faults of private memory. It starts without pages."""
+    """Page faults of private memory, which starts without pages."""
 
     fd: int
     memory: mmap.mmap
     start: int
 
     def take_back(self) -> None:
-        """All pages; nobody uses the memory."""
+        """Drop all pages; nobody uses the memory."""
         self.memory.madvise(mmap.MADV_DONTNEED)
 
     def wait(self, *, timeout_s: float = 20) -> int:
-        """Offset of the page that somebody waits for; raises TimeoutError."""
+        """The offset of the page that an access waits for; raises TimeoutError."""
         if not select.select([self.fd], [], [], timeout_s * PATIENCE)[0]:
             raise TimeoutError
         event, address = struct.unpack("<B15xQ8x", os.read(self.fd, _MESSAGE_BYTES))
@@ -41,13 +42,14 @@ class Faults:
         return (int(address) - self.start) & ~(mmap.PAGESIZE - 1)
 
     def give(self, offset: int) -> None:
-        """A page of zeros; who waits for it goes on."""
+        """Provide a page of zeros; the access that waits for it continues."""
         fcntl.ioctl(self.fd, _ZEROPAGE, struct.pack("<QQQq", self.start + offset, mmap.PAGESIZE, 0, 0))
 
 
 @contextmanager
 def faulting(count: int) -> Iterator[Faults]:
-    """So many bytes of memory that only this process gives pages to; at the end whoever waits gets them."""
+    """That many bytes of memory, to which only this process provides pages. At the end every waiting access gets its
+    page."""
     fd = ctypes.CDLL(None, use_errno=True).syscall(_SYS_USERFAULTFD, os.O_CLOEXEC)
     if fd < 0:
         raise OSError(ctypes.get_errno(), "userfaultfd")

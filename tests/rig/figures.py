@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests have measured, beside what it is measured against: printed at the end and kept in build/figures/.
+"""The figures that tests measure, beside the figures they are compared with: printed at the end, kept in
+build/figures/.
 
-A conftest.py that imports `figures`, `pytest_terminal_summary` and `pytest_configure` has them.
+A conftest.py gets them by importing `figures`, `pytest_terminal_summary` and `pytest_configure`.
 """
 
 import json
@@ -45,7 +46,7 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.C
             f"{figure['figure']}: {figure['measured']:.6g} against {figure['against']:.6g} {figure['unit']}"
         )
     DIRECTORY.mkdir(parents=True, exist_ok=True)
-    # of a single test: its own name
+    # for a single test: its own name
     name = config.rootpath.joinpath(config.args[0]).name.rpartition(":")[2]
     path = DIRECTORY / f"{name}.json"
     path.write_text(json.dumps({"kernel": platform.release(), "figures": found}, indent=2) + "\n")

@@ -12,7 +12,7 @@ from vgpumgr.control.netlink import Control
 
 @pytest.fixture(scope="session")
 def module() -> Iterator[Gpu]:
-    """Module loaded and bound once for all tests; unloading it at the end is a test of its own."""
+    """The module is loaded and bound once for all tests; unloading it at the end is itself a test."""
     with the_gpu() as gpu:
         yield gpu
         gpu.clear()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lab host's accelerator: module loaded, function bound, tenants and slices made, load applied.
+"""The lab host's accelerator: loads the module, binds the function, makes tenants and slices, applies load.
 
-`the_gpu()` owns module and binding: it undoes everything it did. A `Gpu` owns the slices and tenants made
-through it; `clear` removes them.
+`the_gpu()` owns module and binding: it undoes everything it did. A `Gpu` owns the slices and tenants made through it;
+`clear` removes them.
 """
 
 import subprocess
@@ -25,7 +25,7 @@ from vgpumgr.entitlement import Backlogged, entitled
 from vgpumgr.errors import BusyError
 
 ADDRESS = "0000:00:10.0"
-SECOND = "0000:00:00.0"  # the soft engine runs on any function; nobody drives the host bridge
+SECOND = "0000:00:00.0"  # the soft engine runs on any function, and no driver uses the host bridge
 LASTING_S = 86_400
 Options = Mapping[str, object]
 Load = dict[str, Options]
@@ -43,17 +43,18 @@ class Gpu:
 
     @classmethod
     def attached(cls) -> "Gpu":
-        """The accelerator as it is; the module is loaded already."""
+        """The accelerator in its present state; the module is loaded already."""
         return cls(Control(), Sysfs())
 
     # ---- setting up
 
     def tenant(self, name: str, **settings: Any) -> None:
-        """Configure a tenant, or change what is given: weight, timeslice_us, ...: the words of `Control.set_tenant`."""
+        """Configure a tenant, or change the given settings (weight, timeslice_us, ...: the names of
+        `Control.set_tenant`)."""
         self.control.set_tenant(self.address, name, **settings)
 
     def share_by(self, policy: str, *, places: int | None = None) -> None:
-        """Change the policy; no tenant is configured."""
+        """Change the policy while no tenant is configured."""
         self.control.set_gpu(self.address, policy=policy, places=places)
 
     def slice(self, tenant: str | None = None, *, memory: str = "mem16m", weight: int = 1) -> str:
@@ -68,7 +69,8 @@ class Gpu:
         self.sysfs.write_gpu(self.address, "max_chunk_us", chunk_us)
 
     def clear(self) -> None:
-        """Remove all slices and tenants, take settings back. AssertionError if somebody had to be killed for that."""
+        """Remove all slices and tenants, and restore settings. AssertionError if a process had to be killed for
+        that."""
         for device in self.control.slices(self.address):
             remove(self.sysfs, device.uuid)
         for tenant in self.control.tenants(self.address):
@@ -83,7 +85,7 @@ class Gpu:
 
     @contextmanager
     def leasing(self) -> Iterator["Gpu"]:
-        """With the engine `lease` while the body runs."""
+        """Use the engine `lease` while the body runs."""
         self.sysfs.write_gpu(self.address, "engine", "lease")
         try:
             yield self
@@ -92,7 +94,7 @@ class Gpu:
             poll(self._takes_soft)
 
     def _takes_soft(self) -> bool:
-        """Not before the engine's thread has let go of what it had granted."""
+        """Switch to `soft`; refused until the engine's thread has dropped the leases it had granted."""
         with suppress(BusyError):
             self.sysfs.write_gpu(self.address, "engine", "soft")
             return True
@@ -100,7 +102,7 @@ class Gpu:
 
     @contextmanager
     def unbound(self) -> Iterator[None]:
-        """Without the function while the body runs."""
+        """Unbind the function while the body runs."""
         self.sysfs.unbind(self.address)
         try:
             yield
@@ -109,7 +111,7 @@ class Gpu:
 
     @contextmanager
     def unloaded(self) -> Iterator[None]:
-        """Without the module while the body runs, which leaves it unloaded; afterwards it is loaded and bound."""
+        """Unload the module while the body runs, which must leave it unloaded; afterwards it is loaded and bound."""
         self.sysfs.unbind(self.address)
         self.control.close()
         unload_module()
@@ -135,7 +137,7 @@ class Gpu:
         return {tenant.name: tenant for tenant in self.control.tenants(self.address) if tenant.configured}
 
     def entitled(self) -> dict[str, float]:
-        """Share of the engine due to each tenant while those with queued items have some (R10)."""
+        """The share of the engine due to each tenant while the tenants with queued items always have some (R10)."""
         tenants = self.tenants()
         working = {device.tenant for device in self.slices().values() if device.queued}
         groups = {
@@ -162,7 +164,7 @@ class Gpu:
         return window.close()
 
     def wait_queued(self, uuid: str, *, least: int = 8, timeout_s: float = 60) -> None:
-        """Until a slice has `least` items queued; raises TimeoutError."""
+        """Wait until a slice has `least` items queued; raises TimeoutError."""
         deadline = time.monotonic() + timeout_s * PATIENCE
         while self.slice_stats(uuid).queued < least:
             if time.monotonic() > deadline:
@@ -175,8 +177,8 @@ class Gpu:
     def loaded(self, load: Load, *, seconds: float | None = None) -> Iterator[list[Outcome]]:
         """Drive slices from one client process while the body runs, which begins once all are saturated.
 
-        They are driven to the body's end, or for `seconds` of their own, whatever the body does. The client's outcome
-        is in the list afterwards; raises when it failed.
+        The load ends with the body or, given `seconds`, after that time. The list has the client's outcome afterwards;
+        raises when the client failed.
         """
         arguments = ["--json", "--seconds", f"{LASTING_S if seconds is None else seconds:g}"]
         for uuid, options in load.items():
@@ -185,7 +187,7 @@ class Gpu:
         outcomes: list[Outcome] = []
         try:
             for uuid, options in load.items():
-                if options.keys() & {"nap_us", "gap_us"}:  # mostly nothing is queued
+                if options.keys() & {"nap_us", "gap_us"}:  # its queue is mostly empty
                     poll(lambda name=uuid: self.slice_stats(name).items > 0, timeout_s=60)  # type: ignore[misc]
                 else:
                     self.wait_queued(uuid)
@@ -199,7 +201,7 @@ class Gpu:
 
 
 def poll(condition: Callable[[], bool], *, timeout_s: float = 20) -> None:
-    """Wait until something holds; raises TimeoutError."""
+    """Wait until a condition holds; raises TimeoutError."""
     deadline = time.monotonic() + timeout_s * PATIENCE
     while not condition():
         if time.monotonic() > deadline:
@@ -208,7 +210,7 @@ def poll(condition: Callable[[], bool], *, timeout_s: float = 20) -> None:
 
 
 def load_module() -> None:
-    """Load vgpumgr.ko unless it is."""
+    """Load vgpumgr.ko if it is not loaded."""
     if not Path("/sys/module/vgpumgr").exists():
         subprocess.run(["lab-insmod"], check=True, timeout=60 * PATIENCE)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real guests: libvirt domains with a slice attached, whose console is read as their report.
+"""Real guests: libvirt domains with a slice attached, whose console output is their report.
 
 A guest belongs to the `Guests` that started it and is destroyed with it.
 """
@@ -17,12 +17,12 @@ from pathlib import Path
 
 import libvirt
 
-# On disk: a VM that starts with the host finds it.
+# On disk, so that a VM that starts with the host finds it.
 CONSOLES = Path("/var/log/vgpu-consoles")
 KERNEL = Path("/lab/guest/kernel")
 INITRD = Path("/lab/guest/initrd")
 
-# no_timer_check: a kernel that does not know that it is a guest panics if its first timer interrupts come late.
+# no_timer_check: a kernel that does not know that it is a guest panics if its first timer interrupts are late.
 _DOMAIN = """
 <domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
   <name>{name}</name>
@@ -50,7 +50,7 @@ _DOMAIN = """
 </domain>
 """
 
-# QEMU does not migrate a device by itself whose pages nobody but type 1 counts as dirty.
+# By default QEMU does not migrate a device whose dirty pages only type 1 tracks.
 MIGRATABLE = """
 <qemu:override>
   <qemu:device alias='hostdev0'>
@@ -59,9 +59,9 @@ MIGRATABLE = """
 </qemu:override>
 """
 
-# QEMU ends a migration when it thinks that what is left, all of device memory at least, takes no longer than this. How
-# fast that goes it guesses from the last 0.1 s, and a migration that had nothing to send in them never ends; a move can
-# be told.
+# QEMU ends a migration when it expects the rest, which includes all of device memory, to take no longer than this. It
+# estimates the speed from the last 0.1 s, so a migration that sent nothing in that time never ends. A move gets the
+# speed _SWITCHOVER_MIB_S instead.
 _DOWNTIME_MS = 120_000
 _SWITCHOVER_MIB_S = 256
 
@@ -79,7 +79,7 @@ def hostdev_xml(slice_uuid: str) -> str:
 
 @dataclass
 class Guest:
-    """One running VM. Not for use by several threads. `before`: what it had printed on another console."""
+    """One running VM. Not for use by several threads. `before`: what it has printed on an earlier console."""
 
     name: str
     domain: libvirt.virDomain
@@ -91,9 +91,10 @@ class Guest:
         return str(self.domain.UUIDString())
 
     def start(self, *, paused: bool = False) -> None:
-        """Start a domain that was defined; raises libvirt.libvirtError when libvirt or its hook refuses.
+        """Start a defined domain; raises libvirt.libvirtError when libvirt or its hook refuses.
 
-        On a new file for its console: libvirt once refused that of a VM whose VMM had been killed, as still in use.
+        It gets a new file for its console: libvirt once refused the file of a VM whose VMM had been killed as still in
+        use.
         """
         self.console_path.unlink(missing_ok=True)
         self.domain.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED if paused else 0)
@@ -106,7 +107,8 @@ class Guest:
             return self.before
 
     def wait_for(self, pattern: str, *, timeout_s: float) -> re.Match[str]:
-        """Wait until the console matches; raises TimeoutError with the console's end, at once if the guest is gone."""
+        """Wait until the console matches. TimeoutError shows the console's end, and comes at once if the guest is
+        gone."""
         deadline = time.monotonic() + timeout_s
         while True:
             running = self.running()
@@ -124,7 +126,7 @@ class Guest:
             return False
 
     def qemu_pid(self) -> int:
-        """Process of the VMM."""
+        """The PID of the VMM."""
         return int(Path(f"/run/libvirt/qemu/{self.name}.pid").read_text())
 
     def attach(self, slice_uuid: str) -> None:
@@ -132,12 +134,12 @@ class Guest:
         self.domain.attachDeviceFlags(hostdev_xml(slice_uuid), libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
     def save(self, image: Path) -> None:
-        """Write the running VM to a file and end it; raises libvirt.libvirtError, and it goes on, when it cannot."""
+        """Save the running VM to a file and end it. If that fails, raises libvirt.libvirtError, and the VM goes on."""
         self.domain.migrateSetMaxDowntime(_DOWNTIME_MS)
         self.domain.save(str(image))
 
     def restore(self, image: Path) -> None:
-        """Let it go on from the file; what it had printed before is gone from its console."""
+        """Restore it from the file. Its console no longer has what it printed before."""
         connection = self.domain.connect()
         connection.restore(str(image))
         self.domain = connection.lookupByName(self.name)
@@ -150,10 +152,10 @@ class Guest:
         address: str = "127.0.0.1",
         never: bool = False,
     ) -> "Guest":
-        """Let it go on under another libvirt, live, with other slices for those it has; returns what it is there.
+        """Migrate it live to another libvirt, with other slices instead of its own; returns the VM there.
 
-        Raises libvirt.libvirtError, and it goes on here, when it cannot. With `never` it is on its way until that is
-        given up. `address`: of the other host; what it prints there is seen only if that is this one.
+        If that fails, raises libvirt.libvirtError, and the VM goes on here. With `never` the migration does not end
+        before it is cancelled. `address`: of the other host; the VM's output there is seen only if that is this host.
         """
         console = _console(f"{self.name}-moved")
         console.unlink(missing_ok=True)
@@ -173,7 +175,7 @@ class Guest:
         return Guest(self.name, moved, console, before=self.console())
 
     def destroy(self) -> None:
-        """Pull the plug; harmless when it is gone already."""
+        """Destroy it; harmless when it is gone."""
         try:
             self.domain.destroy()
         except libvirt.libvirtError as error:
@@ -208,7 +210,7 @@ class Guests:
     ) -> Guest:
         """Boot a guest that runs the shell `command` with the guest driver loaded, then powers off unless `keep`.
 
-        With `migratable` its one slice does not keep it from being saved and moved.
+        With `migratable` the guest, which has one slice, can be saved and moved.
         Raises libvirt.libvirtError when libvirt refuses, for example because the kernel refuses a slice.
         """
         CONSOLES.mkdir(exist_ok=True)
@@ -246,7 +248,7 @@ class Guests:
         return guest
 
     def defined_before(self, name: str) -> Guest:
-        """A domain that is there since before this process; libvirt.libvirtError."""
+        """A domain that existed before this process; raises libvirt.libvirtError."""
         return Guest(name, self.connection.lookupByName(name), _console(name))
 
 
@@ -281,20 +283,22 @@ def _domain_xml(
 
 
 def _packed(command: str) -> str:
-    """As guest-init wants it. A kernel takes 2047 bytes of arguments, and stops without a word at more."""
+    """Pack a command for guest-init. A kernel takes 2047 bytes of arguments, and stops silently if it gets
+    more."""
     packed = base64.b64encode(gzip.compress(command.encode())).decode()
     assert len(packed) < 1900, "too long a command"
     return packed
 
 
 def start_libvirt(*options: str) -> None:
-    """Start libvirtd in this lab host, with options, if it does not run, and wait until it answers."""
+    """Start libvirtd in this lab host, with options, unless it runs, and wait until it answers."""
     subprocess.run(["lab-libvirt", *options], check=True, timeout=120)
 
 
 @contextmanager
 def libvirt_guests(*, keep: bool = False) -> Iterator[Guests]:
-    """Start libvirt in this lab host if it does not run, and yield what starts guests on it; `keep` leaves them."""
+    """Start libvirt in this lab host unless it runs, and yield a `Guests`, which starts guests; `keep` leaves them
+    running."""
     start_libvirt()
     libvirt.registerErrorHandler(lambda _context, _error: None, None)
     connection = libvirt.open("qemu:///system")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of this lab host: how long it takes, what it lacks, and what it has said."""
+"""The kernel of this lab host: how slow it is, which features it lacks, and its log."""
 
 import os
 import subprocess
@@ -19,17 +19,17 @@ _FLAGS = 6  # of proc(5)'s stat, counted from the state
 
 
 def lacking(what: str) -> NoReturn:
-    """Skip the test, which needs that; on a debug kernel, which is there for such tests, fail it."""
+    """Skip the test, which needs a missing feature; fail it on a debug kernel, which is made for such tests."""
     if DEBUG:
         pytest.fail(f"a debug kernel is there for this, but here is no {what}")
     pytest.skip(f"here is no {what}")
 
 
 def threads(name: str) -> list[str]:
-    """Ids of the kernel's threads whose name begins so, but of those that do no more than end."""
+    """Ids of the kernel threads whose name begins with this, except those that are about to end."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
             before, _, after = path.read_text().rpartition(") ")
             if before.partition(" (")[2].startswith(name) and not int(after.split()[_FLAGS]) & _PF_EXITING:
                 found.append(path.parent.name)
@@ -37,13 +37,13 @@ def threads(name: str) -> list[str]:
 
 
 def kernel_log() -> str:
-    """Since it booted, unless that is longer than it keeps."""
+    """The log since boot, as far back as the kernel keeps it."""
     return subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
 
 
 @contextmanager
 def log_grows() -> Iterator[Callable[[], str]]:
-    """Yields what the kernel has said since, up to each call, unless that is longer than it keeps."""
+    """Yields a function that returns the log since the start, as far back as the kernel keeps it."""
     file = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     os.lseek(file, 0, os.SEEK_END)
 
@@ -53,7 +53,7 @@ def log_grows() -> Iterator[Callable[[], str]]:
                 record = os.read(file, 8192).decode(errors="replace")
             except BlockingIOError:
                 return
-            except BrokenPipeError:  # the oldest are overwritten
+            except BrokenPipeError:  # the oldest messages are overwritten
                 continue
             yield record.partition(";")[2].partition("\n")[0].replace(r"\x0a", "\n")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that the kernel lost, on a kernel with kmemleak (`lab run --debug-kernel`).
 
-The lab looks for it at the end of each run; here it is looked for while the module is loaded, so that the stacks name
-its functions.
+The lab also looks for leaks at the end of each run. This module looks while vgpumgr.ko is loaded, so that the stacks
+name its functions.
 """
 
 import time
@@ -14,11 +14,11 @@ _OLD_ENOUGH_S = 6
 
 
 def leaks() -> str:
-    """Describe each allocation that nothing refers to any more; empty on other kernels."""
+    """Describe each allocation that nothing refers to any more; empty on kernels without kmemleak."""
     if not KMEMLEAK.exists():
         return ""
     time.sleep(_OLD_ENOUGH_S)
-    # only what did not change since the scan before is reported
+    # kmemleak reports only blocks that did not change since the scan before
     for _ in range(2):
         KMEMLEAK.write_text("scan")
     return KMEMLEAK.read_text(errors="replace")

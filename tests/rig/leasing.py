@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An executor of a slice whose engine lends, and its children, by the kernel's interface (kmod/uapi/vgpu_exec.h).
+"""An executor of a slice whose engine lends, and its children, over the kernel's interface (kmod/uapi/vgpu_exec.h).
 
-As a program it is one that cannot stop its child: `python3 -m tests.rig.leasing UUID` serves the first window that the
-guest opens, prints `busy` under its first lease, and answers that the gate could not be closed.
+Run as a program it is an executor that cannot stop its child: `python3 -m tests.rig.leasing UUID` serves the first
+window that the guest opens, prints `busy` under its first lease, and answers that the gate could not be closed.
 """
 
 import errno
@@ -30,7 +30,7 @@ FOREVER_NS = (1 << 64) - 1
 
 
 class State(IntEnum):
-    """Of a window, as its guest sees it."""
+    """The state of a window, as its guest sees it."""
 
     FREE = 0
     OPEN = 1
@@ -58,7 +58,7 @@ WANT = 1
 
 @dataclass(frozen=True)
 class Bound:
-    """An executor's open file. OSError from whatever the kernel refuses."""
+    """An executor's open file. Every call that the kernel refuses raises OSError."""
 
     fd: int
     windows: int
@@ -66,27 +66,27 @@ class Bound:
     memory_bytes: int
 
     def event(self, timeout_s: float = 20) -> tuple[Event, int, int]:
-        """The next: kind, window, sequence; TimeoutError."""
+        """The next event: kind, window, sequence; raises TimeoutError."""
         if not self.poll(timeout_s):
             raise TimeoutError
         kind, window, sequence = struct.unpack("<IIQ", os.read(self.fd, 16))
         return Event(kind), window, sequence
 
     def poll(self, timeout_s: float = 0) -> int:
-        """What poll() says, after at most so long."""
+        """The result of poll(), after at most that long."""
         poller = select.poll()
         poller.register(self.fd, select.POLLIN)
         found = poller.poll(timeout_s * 1000)
         return found[0][1] if found else 0
 
     def ended(self, timeout_s: float = 20) -> bool:
-        """Whether the slice lets it go, within so long."""
+        """Whether the slice detaches it within that time."""
         poller = select.poll()
         poller.register(self.fd, 0)
         return any(what & select.POLLHUP for _, what in poller.poll(timeout_s * 1000))
 
     def window(self, number: int, *, reserved: int = 0) -> tuple[int, int, int]:
-        """Files of the memory, the lease page and the stream."""
+        """The files of the window's memory, lease page and stream."""
         found = fcntl.ioctl(self.fd, WINDOW, struct.pack("<IiiiI", number, 0, 0, 0, reserved))
         _, memory, lease, stream, _ = struct.unpack("<IiiiI", found)
         return memory, lease, stream
@@ -123,7 +123,7 @@ def bind(fd: int, uuid: str, *, reserved: int = 0) -> Bound:
 
 @contextmanager
 def bound(uuid: str) -> Iterator[Bound]:
-    """This process serves the slice; closed at the end."""
+    """Make this process serve the slice; closed at the end."""
     with executor_file() as fd:
         yield bind(fd, uuid)
 
@@ -133,7 +133,7 @@ def _count(data: bytes) -> int:
 
 
 def _listen(stream: int, to: socket.socket) -> None:
-    """Pass on what a stream's read() gives, until its window ends or nobody listens."""
+    """Forward the results of a stream's read() until its window ends or nobody listens."""
     with to, suppress(BrokenPipeError):
         while data := os.read(stream, 8):
             to.send(data)
@@ -141,7 +141,7 @@ def _listen(stream: int, to: socket.socket) -> None:
 
 
 class Child:
-    """One child with its files mapped. It says and asks what a test tells it to; it computes nothing."""
+    """One child with its files mapped. It sends and requests what a test tells it to; it computes nothing."""
 
     def __init__(self, files: tuple[int, int, int]) -> None:
         self.memory, self.lease_file, self.stream = files
@@ -151,7 +151,7 @@ class Child:
         self._heard: socket.socket | None = None
 
     def let_go(self) -> None:
-        """Of the window's memory; it may be said to be gone afterwards."""
+        """Unmap the window's memory, so that the window may be reported as closed."""
         self.window.close()
         if self.memory >= 0:
             os.close(self.memory)
@@ -169,7 +169,7 @@ class Child:
     # ---- what the lease page says
 
     def lease(self) -> tuple[int, Lease]:
-        """Number and state."""
+        """The lease's number and state."""
         (word,) = struct.unpack_from("<Q", self.lease_page, 16)
         return word >> 2, Lease(word & 3)
 
@@ -194,7 +194,7 @@ class Child:
         self.request(READY)
 
     def give_back(self, *, want: bool = False) -> None:
-        """Be dry, and yield whichever lease there is."""
+        """Report no more work, and yield the present lease."""
         number, _ = self.lease()
         self.say(number, busy=False)
         self.request(YIELD, flags=WANT if want else 0, lease=number)
@@ -205,14 +205,15 @@ class Child:
     # ---- waiting
 
     def signals(self) -> int:
-        """A file that can be read when signalled() has something to say. A thread waits for that, from now on."""
+        """A file that becomes readable when signalled() has a result. From now on a thread waits for that."""
         if self._heard is None:
             self._heard, hears = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             threading.Thread(target=_listen, args=(os.dup(self.stream), hears), daemon=True).start()
         return self._heard.fileno()
 
     def signalled(self, timeout_s: float = 20) -> int:
-        """How often it was rung for, or its lease changed, since it last asked; 0 after so long, -1 at the end."""
+        """The number of doorbells and lease changes since the last call; 0 after the timeout, -1 at the window's
+        end."""
         if self._heard is None:
             with suppress(BlockingIOError):
                 return self._signalled_already()
@@ -233,7 +234,7 @@ class Child:
             os.set_blocking(self.stream, True)
 
     def start(self, timeout_s: float = 20) -> int:
-        """Ask until it is lent the engine, and be busy; the lease's number. TimeoutError."""
+        """Ask for the engine until it is lent, and be busy; returns the lease's number. Raises TimeoutError."""
         self.ready()
         end = time.monotonic() + timeout_s
         while True:
@@ -250,7 +251,7 @@ class Child:
 
 @contextmanager
 def child(executor: Bound, number: int) -> Iterator[Child]:
-    """The child of an open window; it is lost at the end, unless the window is already another's."""
+    """The child of an open window. It is reported lost at the end, unless the window already has another child."""
     made = Child(executor.window(number))
     try:
         yield made
@@ -261,7 +262,7 @@ def child(executor: Bound, number: int) -> Iterator[Child]:
 
 
 def refused(call: object, *arguments: object, **options: object) -> str:
-    """The errno's name that a call is refused with; empty if it is not."""
+    """The errno's name with which a call is refused; empty if it is accepted."""
     assert callable(call)
     try:
         call(*arguments, **options)

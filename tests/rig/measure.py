@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One measurement: load on several slices, the kernel's counters over a window, the clients' own count beside them."""
+"""One measurement: load on several slices, the kernel's counters over a window, and the clients' count beside them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,9 +9,10 @@ from tests.rig.gpu import Gpu, Load
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """`share` and `slice_share` by the kernel's counters; `items` and `work_share` by what the clients saw completed.
+    """`share` and `slice_share` come from the kernel's counters; `items` and `work_share` from the completions that the
+    clients saw.
 
-    `work_share`: duration of the completed items, by tenant, of all tenants' together.
+    `work_share`: duration of each tenant's completed items, relative to that of all tenants.
     `saturated`: every slice had at least 8 items queued at every moment.
     """
 
@@ -23,7 +24,7 @@ class Measured:
 
 
 def measure(gpu: Gpu, load: Load, *, window_s: float) -> Measured:
-    """Saturate `load` with `delay` items and look for `window_s` seconds."""
+    """Saturate `load` with `delay` items and measure for `window_s` seconds."""
     tenants = {uuid: gpu.slice_stats(uuid).tenant for uuid in load}
     with gpu.loaded(load) as outcomes:
         window = gpu.measured_over(window_s)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VFIO migration of a slice that this process has opened: states, and the stream with its header taken apart."""
+"""VFIO migration of a slice that this process has opened: states, and the stream with its header parsed."""
 
 import fcntl
 import os
@@ -45,12 +45,12 @@ def _feature(device: Device, what: int, data: bytes) -> bytes:
 
 
 def flags(device: Device) -> int:
-    """How the device can migrate."""
+    """The kinds of migration that the device supports."""
     return int(struct.unpack("<Q", _feature(device, GET | MIGRATION, bytes(8)))[0])
 
 
 def data_bytes(device: Device) -> int:
-    """What there is to save; OSError on a kernel before 6.2."""
+    """The number of bytes to save; OSError on a kernel before 6.2."""
     return int(struct.unpack("<Q", _feature(device, GET | DATA_SIZE, bytes(8)))[0])
 
 
@@ -59,7 +59,7 @@ def state(device: Device) -> int:
 
 
 def set_state(device: Device, wanted: int) -> int:
-    """Returns the stream's file, or -1 where there is none. OSError."""
+    """Change the state; returns the stream's file, or -1 where there is none. Raises OSError."""
     return int(struct.unpack("<Ii", _feature(device, SET | STATE, struct.pack("<Ii", wanted, -1)))[1])
 
 
@@ -78,7 +78,7 @@ def write_all(fd: int, data: bytes, piece: int = 1 << 20) -> None:
 
 
 def save(device: Device) -> bytes:
-    """Everything, of a device in any running state, which ends stopped."""
+    """Save the whole state of a device in any running state, and leave it stopped."""
     fd = set_state(device, STOP_COPY)
     try:
         return read_all(fd)
@@ -88,7 +88,7 @@ def save(device: Device) -> bytes:
 
 
 def restore(device: Device, stream: bytes, piece: int = 1 << 20) -> None:
-    """Into a device in any running state, which ends stopped. OSError."""
+    """Load a state into a device in any running state, and leave it stopped. Raises OSError."""
     fd = set_state(device, RESUMING)
     try:
         write_all(fd, stream, piece)
@@ -99,7 +99,7 @@ def restore(device: Device, stream: bytes, piece: int = 1 << 20) -> None:
 
 @dataclass
 class Header:
-    """The first part of a stream; `pack` gives it the checksum it needs."""
+    """The first part of a stream; `pack` adds the checksum it needs."""
 
     magic: int
     version: int

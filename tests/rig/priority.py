@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""At which pace, and so at which priority, the engine's thread was when it had executed something.
+"""The pace, and thereby the priority, of the engine's thread whenever it had executed something.
 
 `computes`: nice -20, `brief`: the lowest real-time priority, `waits`: the highest of the module's.
 """
@@ -20,9 +20,9 @@ _EVENT = re.compile(r": (computes|brief|waits|executed): ")
 
 
 def executed(gpu: Gpu, items: Callable[[Device], list[bytes]], *, whole: bool = True) -> list[str]:
-    """The pace of each of the items, of a slice that is alone.
+    """The pace of each item of a slice that is alone.
 
-    `whole`: each is executed in one piece; else pieces one after the other of the same pace count once.
+    `whole`: each item is executed in one piece; otherwise consecutive pieces of the same pace count once.
     """
     count, events = changes_during(gpu, items)
     found = _paces(events)
@@ -33,7 +33,7 @@ def executed(gpu: Gpu, items: Callable[[Device], list[bytes]], *, whole: bool = 
 
 
 def changes_during(gpu: Gpu, items: Callable[[Device], list[bytes]]) -> tuple[int, list[str]]:
-    """How many items, of a slice that is alone, and `changes` while they were executed."""
+    """The number of items of a slice that is alone, and the `changes` while they were executed."""
     gpu.tenant("blue", weight=100, timeslice_us=5000)
     guest = Guest()
     with opened(gpu.slice("blue")) as device:
@@ -47,16 +47,16 @@ def changes_during(gpu: Gpu, items: Callable[[Device], list[bytes]]) -> tuple[in
 
 
 def thread() -> int:
-    """The engine's."""
+    """The id of the engine's thread."""
     for comm in Path("/proc").glob("[0-9]*/comm"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it ended
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             if comm.read_text().strip() in (f"vgpu/{ADDRESS}", f"vgpu/{ADDRESS}"[:15]):
                 return int(comm.parent.name)
     raise LookupError(ADDRESS)
 
 
 def _paces(events: list[str]) -> list[str]:
-    """For each piece that was executed; the thread slept before."""
+    """The pace of each executed piece; the thread slept before the first."""
     present, found = "waits", []
     for event in events:
         if event == "executed":
@@ -72,7 +72,7 @@ def changes(engine: str) -> Iterator[list[str]]:
     mounted()
     clock = TRACING / "trace_clock"
     before = re.findall(r"\[(\w+)\]", clock.read_text())[0]
-    clock.write_text("counter")  # orders what happens on several processors
+    clock.write_text("counter")  # orders events across processors
     probes = TRACING / "kprobe_events"
     probes.write_text(
         f"p:{_GROUP}/computes sched_set_normal\n"

@@ -23,7 +23,7 @@ MEMORY = "16M"
 
 
 class CommandFailedError(Exception):
-    """The CLI ended with another status than 0. `problem`: what it said, as JSON if it was."""
+    """The CLI ended with a status other than 0. `problem`: its error output, as JSON if it was JSON."""
 
     def __init__(self, arguments: tuple[str, ...], status: int, error: str) -> None:
         self.status = status
@@ -38,7 +38,7 @@ class Product:
     host: str
 
     def text(self, *arguments: str, timeout_s: float = 120) -> str:
-        """Run the CLI and return what it printed; CommandFailedError."""
+        """Run the CLI and return what it printed; raises CommandFailedError."""
         done = subprocess.run(
             [BIN / "vgpumgr", *arguments], capture_output=True, text=True, timeout=timeout_s, check=False
         )
@@ -47,7 +47,7 @@ class Product:
         return done.stdout
 
     def json(self, *arguments: str) -> Any:
-        """The same with `-o json`, parsed."""
+        """Run the CLI with `-o json` and parse its output."""
         return json.loads(self.text(*arguments, "-o", "json"))
 
     def tenant(self, name: str, *, share_permille: int, timeslice_us: int, slices: int = 4, memory: str = "1G") -> None:
@@ -70,7 +70,7 @@ class Product:
         return str(self.json("create", "slice", "--tenant", tenant, "--profile", profile, *vm)["id"])
 
     def shares(self, *, interval_s: float) -> dict[str, dict[str, Any]]:
-        """What `top` says about each tenant, over about `interval_s`."""
+        """What `top` reports about each tenant, over about `interval_s`."""
         rows = self.json("top", "--once", "--interval", str(interval_s))
         return {row["tenant"]: row for row in rows}
 
@@ -80,16 +80,16 @@ class Product:
         return quota["used_share_permille"], quota["used_mem_bytes"], quota["used_slices"]
 
     def gpu(self) -> dict[str, Any]:
-        """The host's accelerator as the API sees it."""
+        """The host's accelerator in the API."""
         (gpu,) = self.json("get", "gpus", "--host", self.host)
         return dict(gpu)
 
 
 def eventually(condition: Callable[[], object], *, what: str, timeout_s: float = DEADLINE_S) -> None:
-    """Wait until a condition holds; TimeoutError says what did not come.
+    """Wait until a condition holds; TimeoutError names the condition.
 
-    It is asked less and less often: many conditions ask the API, which in an emulated lab host is kept from its work by
-    questions.
+    The interval between checks grows: many conditions query the API, and frequent queries slow it down in an emulated
+    lab host.
     """
     deadline = time.monotonic() + timeout_s
     pause_s = PAUSE_MIN_S

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the lab host's own programs out of what is measured on its only processor."""
+"""Keeps the lab host's other programs from disturbing a measurement on its only processor."""
 
 import subprocess
 import time
@@ -13,8 +13,9 @@ WORKERS_STAY_S = 3
 
 @contextmanager
 def quiet_udev() -> Iterator[None]:
-    """udevd handles no events inside. Its workers, up to a dozen, are gone: their end takes a processor for most of a
-    millisecond, three seconds after the last slice was made, and whoever is measured then pays for it.
+    """While the body runs, udevd handles no events and has no workers. There are up to a dozen of them, which end three
+    seconds after the last slice was made. Their end takes a processor for most of a millisecond, at the expense of a
+    thread under measurement.
     """
     if not Path("/run/udev/control").exists():  # udevd does not run in every lab host
         yield

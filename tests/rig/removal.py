@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes slices away at the end of a test, also of one that failed and left a VM: the kernel waits until it lets go."""
+"""Removes slices at the end of a test. A failed test may leave a VM, and the kernel waits until the VM releases its
+slice."""
 
 import os
 import signal
@@ -15,25 +16,25 @@ LET_GO_S = 30
 
 
 def nodes(uuid: str) -> set[str]:
-    """What a program opens to have a slice."""
+    """The files that a program opens to use a slice."""
     device = Path("/sys/bus/mdev/devices") / uuid
     found = {f"/dev/vfio/{(device / 'iommu_group').resolve().name}"}
     return found | {f"/dev/vfio/devices/{node.name}" for node in (device / "vfio-dev").glob("vfio*")}
 
 
 def users(files: Collection[str]) -> list[int]:
-    """The processes that have one of these open, also if it is deleted; this one left out."""
+    """The other processes that have one of these files open, even if it is deleted."""
     found = set()
     for file in Path("/proc").glob("[0-9]*/fd/*"):
-        with suppress(OSError):  # it was closed, or its process ended
+        with suppress(OSError):  # the file was closed, or the process ended
             if str(file.readlink()).removesuffix(" (deleted)") in files:
                 found.add(int(file.parts[2]))
     return sorted(found - {os.getpid()})
 
 
 def remove(sysfs: Sysfs, uuid: str) -> None:
-    """Remove a slice. Who does not let go of it is killed, and AssertionError raised."""
-    files = nodes(uuid)  # which are gone soon
+    """Remove a slice. A process that does not release it is killed, and AssertionError raised."""
+    files = nodes(uuid)  # which end soon
     executor = ThreadPoolExecutor(max_workers=1)
     try:
         removal = executor.submit(sysfs.remove, uuid)

@@ -25,7 +25,7 @@ AREA_IOVA, AREA_BYTES = 0x1000_0000, 1 << 20
 
 
 def enable_unused(device: Device) -> None:
-    """With rings that need no memory as long as nothing is submitted."""
+    """Enable the device with rings that need no memory as long as nothing is submitted."""
     device.master()
     device.set_register(REG_RING, 0x10000)
     device.set_register(REG_COMPLETION, 0x20000)
@@ -37,7 +37,7 @@ def enable_unused(device: Device) -> None:
 def descriptor(
     op: int, *, flags: int = 0, dst: int = 0, src: int = 0, src2: int = 0, args: Sequence[int] = ()
 ) -> bytes:
-    """Addresses are of guest memory or of device memory, as the flags say."""
+    """The flags say whether addresses are of guest memory or of device memory."""
     return struct.pack("<HHIQQQQ4IQ", op, flags, 0, 0, dst, src, src2, *[*args, 0, 0, 0, 0][:4], 0)
 
 
@@ -62,7 +62,7 @@ class Completion:
 
 
 class Guest:
-    """What a guest has: memory with rings and an area for operands. Any device may be given it, one at a time."""
+    """A guest's memory with rings and an area for operands. It can be attached to any device, one at a time."""
 
     def __init__(self, *, entries: int = ENTRIES) -> None:
         self.entries = entries
@@ -80,7 +80,7 @@ class Guest:
         assert device.register(REG_STATUS) & (ENABLED | ERROR) == expected
 
     def ask_to_enable(self, device: Device) -> None:
-        """Reset, then do all that a guest does to start; the device may have a reason not to."""
+        """Reset the device, then start it as a guest does. The device may have a reason not to start."""
         device.master()
         device.set_register(REG_CONTROL, 2)
         self.rings[:] = bytes(RINGS_BYTES)
@@ -103,5 +103,5 @@ class Guest:
         return Completion(result=result, run_ns=run_ns, seq=seq, status=status)
 
     def wait(self, device: Device, *, timeout_s: float = 30) -> None:
-        """Until all is answered; raises TimeoutError."""
+        """Wait until all items are completed; raises TimeoutError."""
         poll(lambda: device.register(REG_COMPLETED) == self.tail, timeout_s=timeout_s)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second libvirt on a lab host: to libvirt and QEMU it is another host, with another name and identity.
+"""A second libvirt on a lab host, with its own host name and identity: libvirt and QEMU see two hosts.
 
 It shares kernel, network, devices and hooks with the first one. Its daemon and its VMs end with it.
 """
@@ -18,7 +18,7 @@ URI = f"qemu+unix:///system?socket={SOCKET}"
 START_S = 300
 END_S = 60
 
-# Host name and all of libvirt's own directories are its own; its VMs are in nobody's cgroup.
+# It has its own host name and its own copy of all of libvirt's directories; its VMs are in no cgroup.
 _START = f"""
 set -eu
 hostname second
@@ -59,7 +59,7 @@ def _connect(daemon: subprocess.Popen[bytes]) -> libvirt.virConnect:
 
 @contextmanager
 def second_libvirt() -> Iterator[libvirt.virConnect]:
-    """Its connection; the first libvirt runs already."""
+    """A connection to it; the first libvirt runs already."""
     DIRECTORY.mkdir(exist_ok=True)
     command = ["unshare", "--mount", "--uts", "sh", "-c", _START]
     with (DIRECTORY / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as daemon:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that can be set on the lab host's accelerator, and how a refusal that changed nothing is seen."""
+"""All settings of the lab host's accelerator, and a check that a refused request changed none of them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ _SLICE = attrgetter("uuid", "tenant", "scheduled", "weight", "cap_us", "cap_peri
 
 
 def settings(control: Control, sysfs: Sysfs) -> Any:
-    """Everything that can be set, and which objects there are."""
+    """All settings, and the existing objects."""
     return (
         _GPU(control.gpu(ADDRESS)),
         [_TENANT(tenant) for tenant in control.tenants()],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The executor of a slice (vgpu-executor), as whoever watches it has it: started, killed, started again."""
+"""The executor of a slice (vgpu-executor) from outside: started, killed, started again."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ END_S = 60.0
 
 
 class SliceExecutor:
-    """One slice's, in one process after another. Not for use by several threads."""
+    """The executor of one slice, in one process after another. Not for use by several threads."""
 
     def __init__(self, uuid: str, *options: str) -> None:
         LOGS.mkdir(exist_ok=True)
@@ -32,7 +32,7 @@ class SliceExecutor:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it; the one before has ended."""
+        """Start it; the process before has ended."""
         assert not self.running()
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
@@ -48,24 +48,24 @@ class SliceExecutor:
         return self._process is not None and self._process.poll() is None
 
     def wait(self) -> int:
-        """Exit status, negative for a signal, once it ends; subprocess.TimeoutExpired."""
+        """Wait for its end; returns the exit status, negative for a signal. Raises subprocess.TimeoutExpired."""
         assert self._process is not None, "never started"
         return self._process.wait(END_S)
 
     def end(self) -> None:
-        """As the system's manager ends it."""
+        """Terminate it the way systemd does."""
         if self.running():
             os.kill(self.pid, signal.SIGTERM)
         if self._process is not None:
             self.wait()
 
     def supervisor(self) -> int:
-        """Process of its supervisor."""
+        """The PID of its supervisor."""
         (found,) = children_of(self.pid, "vgpu-supervisor")
         return found
 
     def children(self) -> list[int]:
-        """Processes that serve its guest's programs; compilers are not among them."""
+        """The processes that serve its guest's programs, without compilers."""
         supervisors = children_of(self.pid, "vgpu-supervisor") if self.running() else []
         found = [pid for supervisor in supervisors for pid in children_of(supervisor, "vgpu-child")]
         return [pid for pid in found if b"--compile\0" not in arguments(pid)]
@@ -75,7 +75,7 @@ class SliceExecutor:
 
 
 def children_of(parent: int, name: str) -> list[int]:
-    """Processes of that name that a process has started and that have not ended; ascending."""
+    """The running children of a process that have this name, in ascending order."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
@@ -88,7 +88,7 @@ def children_of(parent: int, name: str) -> list[int]:
 
 
 def arguments(pid: int) -> bytes:
-    """Its command line; empty if it has ended."""
+    """The command line of a process; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators who create and remove the same few slices at once, and guests who do one thing, as fast as they can."""
+"""Operators that create and remove the same few slices at once, and guests that repeat one operation as fast as they
+can."""
 
 import errno
 import multiprocessing
@@ -32,7 +33,7 @@ from tests.rig.vfio import BAR0, CONFIG, Device, opened
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.errors import NotFoundError, RefusedError
 
-# What creating and removing the same few UUIDs from several processes may be answered.
+# The allowed answers when several processes create and remove the same few UUIDs.
 OF_CREATE = {errno.EEXIST, errno.ENOSPC, errno.ENODEV, errno.EAGAIN, errno.ENOENT}
 OF_REMOVE = {errno.ENODEV, errno.EAGAIN, errno.ENOENT, errno.EBUSY}
 
@@ -52,7 +53,7 @@ def enable(device: Device) -> None:
 
 
 def ring_in_vain(device: Device) -> None:
-    """Enabled again whenever that has stopped it: doorbells of a slice that has stopped are only counted."""
+    """Enable the slice again whenever the operation has stopped it: doorbells of a stopped slice are only counted."""
     if device.register(REG_STATUS) & (ENABLED | ERROR) != ENABLED:
         enable(device)
     device.set_register(DOORBELL, 0)
@@ -65,13 +66,13 @@ def pause(device: Device) -> None:
 
 @dataclass(frozen=True)
 class Storm:
-    """`act`: what is done again and again; `tokens`: of the slice, so many at least are paid for each time."""
+    """`act`: the operation that is repeated; `tokens`: the slice pays at least that many for each."""
 
     act: Callable[[Device], object]
     tokens: int
 
 
-# What a guest, or its VMM, can do again and again without any work.
+# Operations that a guest, or its VMM, can repeat without any work for the engine.
 OF_GUESTS = {
     "resets": Storm(reset, 1),
     "function-resets": Storm(
@@ -86,7 +87,7 @@ OF_GUESTS = {
 
 
 def churn(seed: int, names: list[str], seconds: float, answers: "multiprocessing.Queue[Counter[str]]") -> None:
-    """Create and remove the same slices as the other processes do, for `seconds`."""
+    """Create and remove the same slices as the other processes, for `seconds`."""
     chance = random.Random(seed)
     host = Sysfs()
     seen: Counter[str] = Counter()
@@ -107,8 +108,8 @@ def churn(seed: int, names: list[str], seconds: float, answers: "multiprocessing
 
 
 def remove_all(gpu: Gpu) -> None:
-    """Also those that lost their file: a removal that comes before a creation has ended takes the file `remove` away,
-    and then the mdev core refuses it (EAGAIN). Such a slice goes with its GPU.
+    """Remove all slices, including those that lost their `remove` file. A removal that comes before a creation has
+    ended deletes that file, and then the mdev core refuses the removal (EAGAIN). Such a slice goes away with its GPU.
     """
     for found in gpu.control.slices():
         with suppress(NotFoundError):
@@ -121,9 +122,9 @@ def remove_all(gpu: Gpu) -> None:
 
 @contextmanager
 def operators(gpu: Gpu, count: int, *, seconds: float, idle: bool = False) -> Iterator[Counter[str]]:
-    """So many processes; what they were answered is in the counter afterwards, and no slice is left.
+    """Run that many processes. The counter has the answers they got afterwards, and no slice is left.
 
-    `idle`: they have the processor when nobody else wants it.
+    `idle`: the processes get the processor only when nobody else wants it.
     """
     names = [str(uuids.uuid4()) for _ in range(8)]
     fork = multiprocessing.get_context("fork")
@@ -153,9 +154,10 @@ def repeat(uuid: str, act: Callable[[Device], object], done: "multiprocessing.sh
 
 
 def submit_bursts(uuid: str, item: bytes, done: "multiprocessing.sharedctypes.Synchronized[int]") -> None:
-    """Again and again an item of 400 us, meanwhile as many others as a slice may have ready. `done`: items.
+    """Submit an item of 400 us again and again, with as many other items as a slice may have ready. `done`: the items
+    completed.
 
-    The ring is written once: a program that has work of its own keeps a processor from others for longer than it may.
+    The ring is written once: a program that does its own work keeps a processor from others for longer than it may.
     """
     burst = [delay(400), *[item] * (INFLIGHT_ITEMS - 1)]
     work = Guest(entries=2 * INFLIGHT_ITEMS)
@@ -173,21 +175,22 @@ def submit_bursts(uuid: str, item: bytes, done: "multiprocessing.sharedctypes.Sy
 
 @contextmanager
 def bursts(uuid: str, item: bytes) -> Iterator[Callable[[], int]]:
-    """Of items that are over at once; how many are done so far."""
+    """Submit items that end at once; yields the number completed so far."""
     with _apart(submit_bursts, uuid, item) as done:
         yield done
 
 
 @contextmanager
 def guest(uuid: str, kind: str) -> Iterator[Callable[[], int]]:
-    """One guest; how often it did what `OF_GUESTS` says so far."""
+    """Act as one guest; yields how often it has done the operation of `OF_GUESTS`."""
     with _apart(repeat, uuid, OF_GUESTS[kind].act) as done:
         yield done
 
 
 @contextmanager
 def _apart(storm: Callable[..., None], *args: object) -> Iterator[Callable[[], int]]:
-    """A process that has the processor when nobody else wants it; what it counts in its last argument."""
+    """Run `storm` in a process that gets the processor only when nobody else wants it; its last argument counts the
+    operations."""
     fork = multiprocessing.get_context("fork")
     done = fork.Value("q", 0)
     process = fork.Process(target=storm, args=(*args, done))

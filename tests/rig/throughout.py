@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a slice gets done while others do their worst: in each interval, so that none makes up for another."""
+"""What a slice completes in each interval while others do their worst. A good interval cannot make up for a bad one."""
 
 import threading
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def _watch(uuid: str, interval_s: float, over: threading.Event, found: list[int]
 
 @contextmanager
 def throughout(uuid: str, *, interval_s: float = 1) -> Iterator[list[int]]:
-    """How many items were answered in each interval of the body's time; complete afterwards, but for its last bit.
+    """The number of items completed in each whole interval of the body's time; filled at the body's end.
 
     Raises AssertionError if there was none.
     """

@@ -24,8 +24,8 @@ _HOLD = re.compile(r"vgpu_hold: gpu=\S+ tenant=(?P<tenant>\S+) start_ns=(?P<star
 class Run:
     """One run of a tenant's group. Times in ns of the monotonic clock.
 
-    length_ns: what was charged. end_ns: when the next decision was taken; later than that by what was charged to
-    nobody, since the host was late, or by some us that the tracer took.
+    length_ns: the time charged. end_ns: the time of the next decision. That is later than the run's end by the time
+    charged to nobody because the host was late, or by some us that the tracer took.
     """
 
     tenant: str
@@ -36,13 +36,13 @@ class Run:
 
     @property
     def charged_until_ns(self) -> int:
-        """When it was over, if nothing of it was charged to nobody."""
+        """When the run was over, if all of its time was charged."""
         return self.start_ns + self.length_ns
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hold:
-    """Time for which a tenant held, and paid for, the idle engine. Times in ns of the monotonic clock."""
+    """Time for which a tenant held the idle engine, and paid for it. Times in ns of the monotonic clock."""
 
     tenant: str
     start_ns: int
@@ -51,7 +51,7 @@ class Hold:
 
 @dataclass(frozen=True, kw_only=True)
 class Ready:
-    """A slice of a tenant had nothing for the engine, and then an item. Time in ns of the monotonic clock."""
+    """A slice of a tenant had no item for the engine, and then got one. Time in ns of the monotonic clock."""
 
     tenant: str
     time_ns: int
@@ -59,21 +59,21 @@ class Ready:
 
 @dataclass(frozen=True)
 class Trace:
-    """What began and ended while the tracer was on."""
+    """The runs, holds and wakeups that began and ended while the tracer was on."""
 
     runs: list[Run] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)
     ready: list[Ready] = field(default_factory=list)
 
     def waits_ns(self, tenant: str) -> list[int]:
-        """How long a tenant waited for the engine, each time that it had an item again."""
+        """How long a tenant waited for the engine each time that it got an item again."""
         starts = sorted(run.start_ns for run in self.runs if run.tenant == tenant)
         asked = [ready.time_ns for ready in self.ready if ready.tenant == tenant]
         return [starts[at] - time_ns for time_ns in asked if (at := bisect_left(starts, time_ns)) < len(starts)]
 
 
 def mounted() -> None:
-    """See to it that the kernel's tracing is there."""
+    """Mount the kernel's tracing directory if it is missing."""
     if not (TRACING / "events").exists():
         subprocess.run(["mount", "-t", "tracefs", "tracefs", str(TRACING)], check=True)
 
@@ -87,10 +87,10 @@ def traced_runs(*, buffer_kib: int = 65536) -> Iterator[list[Run]]:
 
 @contextmanager
 def traced(*, buffer_kib: int = 65536, tenant: str | None = None) -> Iterator[Trace]:
-    """Record what happens, to all or to one tenant, while the body executes; the lists are filled at its end.
+    """Record the events of all tenants, or of one, while the body executes; the lists are filled at its end.
 
-    Switching the tracer on and off stops the machine for milliseconds, engine thread included: a run it falls into
-    is not the scheduler's. Raises if events were lost.
+    Switching the tracer on and off stops the machine for milliseconds, including the engine's thread. A run that is cut
+    by such a stop does not show the scheduler's behaviour. Raises if events were lost.
     """
     mounted()
     clock = TRACING / "trace_clock"
@@ -138,9 +138,9 @@ def traced(*, buffer_kib: int = 65536, tenant: str | None = None) -> Iterator[Tr
 
 @contextmanager
 def calls_of(function: str) -> Iterator[list[tuple[int, int]]]:
-    """Note when a function of the module is called while the body executes, and with which second argument.
+    """Record the time and the second argument of each call of one of the module's functions while the body executes.
 
-    The list is filled at the end. Times in ns of the monotonic clock, of which the tracer tells microseconds.
+    The list is filled at the end. Times in ns of the monotonic clock; the tracer's resolution is one microsecond.
     """
     mounted()
     probes, own = TRACING / "kprobe_events", TRACING / "instances/calls"
@@ -164,11 +164,11 @@ def calls_of(function: str) -> Iterator[list[tuple[int, int]]]:
 def worst_excess_ns(runs: list[Run], *, cap_us: int, period_us: int) -> int:
     """Largest use beyond `rate * T` over every window T between any two instants, in ns.
 
-    The maximum lies at windows that begin at the start and finish at the end of a run, so it is the largest
-    rise of use - rate * time: one pass with the smallest value seen so far. A run in which the host was late
-    has gaps of which nobody knows the place; it counts as if it had none, so that no excess is missed.
+    The largest excess is in a window that begins at the start of a run and finishes at the end of one. So it is the
+    largest rise of use - rate * time, found in one pass with the smallest value seen before. A run in which the host
+    was late has gaps at unknown places. The run counts as if it had none, so that no excess is missed.
     """
-    used = 0  # in ns * period_us, like everything here: exact
+    used = 0  # in ns * period_us, like all values here: exact
     worst = 0
     lowest: int | None = None
     for run in runs:

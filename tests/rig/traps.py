@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often a guest leaves its processor for a slice: each read or write of the function that comes to the module."""
+"""How often a guest leaves its processor for a slice: each access to the function that traps to the module."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ _GROUP = "vgpu_traps"
 
 @dataclass
 class Traps:
-    """Accesses to configuration space and to BAR0, of all slices; a doorbell is a write."""
+    """The number of accesses to configuration space and to BAR0, over all slices; a doorbell counts as a write."""
 
     reads: int = 0
     writes: int = 0

@@ -17,30 +17,30 @@ _PARAMETERS = Path("/sys/module") / DRIVER / "parameters"
 
 
 def load() -> None:
-    """Load it unless it is."""
+    """Load it if it is not loaded."""
     if not _PARAMETERS.exists():
         subprocess.run(["insmod", _MODULE], check=True, timeout=60 * PATIENCE)
 
 
 def unload() -> None:
-    """Unload it if it is loaded; it lets go of what it has."""
+    """Unload it if it is loaded; it then releases its functions."""
     if _PARAMETERS.exists():
         unload_module(DRIVER)
 
 
 def set_option(name: str, value: bool) -> None:
-    """`slow`: it lets go of a function only once this is False. `shares`: what it takes has mdev types of its own."""
+    """`slow`: it releases a function only once this is False. `shares`: its functions have mdev types of their own."""
     write_file(_PARAMETERS / name, "Y\n" if value else "N\n")
 
 
 def is_letting_go() -> bool:
-    """Whether its `remove` is at work."""
+    """Whether its `remove` is running."""
     return (_PARAMETERS / "waiting").read_text().strip() == "Y"
 
 
 @contextmanager
 def has_function(sysfs: Sysfs, address: str = ADDRESS, *, ours: bool = True) -> Iterator[None]:
-    """It is bound to the function while the body runs; `ours`: our driver is before and afterwards."""
+    """Bind it to the function while the body runs; `ours`: our driver has the function before and afterwards."""
     load()
     try:
         sysfs.bind(address, DRIVER)
@@ -55,12 +55,13 @@ def has_function(sysfs: Sysfs, address: str = ADDRESS, *, ours: bool = True) -> 
 
 @contextmanager
 def adopted(gpu: Gpu) -> Iterator[Gpu]:
-    """The GPU's function, which stays the vendor's driver's; what the body made of it is gone afterwards."""
+    """The GPU's function, bound to the vendor's driver throughout; slices and tenants made by the body are removed at
+    the end."""
     gpu.control.adopt_gpu(gpu.address)
     other = Gpu(gpu.control, gpu.sysfs, gpu.address)
     try:
         yield other
     finally:
-        with suppress(UnknownGpuError):  # its driver has let go of it
+        with suppress(UnknownGpuError):  # its driver has released it
             other.clear()
             gpu.control.release_gpu(gpu.address)

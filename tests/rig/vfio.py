@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A slice opened through VFIO in this process, as a VMM opens it: its regions, interrupts and reset.
 
-For what `vgpu-client` does not do: looking at single bytes, and doing things in an order that a test decides.
+For tests that `vgpu-client` cannot do: reading single bytes, and calls in an order that the test decides.
 """
 
 import ctypes
@@ -37,13 +37,13 @@ _DMA_TIMEOUT_MS = Path("/sys/module/vgpumgr/parameters/dma_timeout_ms")
 
 @dataclass(frozen=True)
 class Device:
-    """An open slice. OSError from whatever the kernel refuses."""
+    """An open slice. Every call that the kernel refuses raises OSError."""
 
     fd: int
     container: int
 
     def region(self, index: int) -> tuple[int, int]:
-        """Size of a region, and where it is in the file."""
+        """The size of a region, and its offset in the file."""
         found = fcntl.ioctl(self.fd, GET_REGION_INFO, struct.pack("<IIIIQQ", 32, 0, index, 0, 0, 0))
         size, offset = struct.unpack("<16xQQ", found)
         return size, offset
@@ -69,13 +69,13 @@ class Device:
         fcntl.ioctl(self.fd, RESET)
 
     def connect(self, index: int, eventfds: Sequence[int], start: int = 0) -> None:
-        """Give the kernel eventfds for the vectors of an interrupt index; -1 takes one back."""
+        """Give the kernel eventfds for the vectors of an interrupt index; -1 removes one."""
         data = struct.pack(f"<{len(eventfds)}i", *eventfds)
         header = struct.pack("<IIIII", 20 + len(data), DATA_EVENTFD | ACTION_TRIGGER, index, start, len(eventfds))
         fcntl.ioctl(self.fd, SET_IRQS, header + data)
 
     def map(self, memory: mmap.mmap, iova: int) -> None:
-        """Let the device reach all of `memory` at `iova`."""
+        """Give the device access to all of `memory` at `iova`."""
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         request = struct.pack("<IIQQQ", 32, MAP_READ_WRITE, address, iova, len(memory))
         fcntl.ioctl(self.container, MAP_DMA, request)
@@ -86,7 +86,7 @@ class Device:
 
 @contextmanager
 def opened(uuid: str, *, beside: Device | None = None) -> Iterator[Device]:
-    """The device, with a container of its own or that of another; closed at the end. OSError."""
+    """Open the device, with its own container or that of another device; closed at the end. Raises OSError."""
     group_path = Path("/dev/vfio") / Path(f"/sys/bus/mdev/devices/{uuid}/iommu_group").readlink().name
     with ExitStack() as stack:
         container = beside.container if beside else os.open("/dev/vfio/vfio", os.O_RDWR)
@@ -104,7 +104,7 @@ def opened(uuid: str, *, beside: Device | None = None) -> Iterator[Device]:
 
 @contextmanager
 def dma_timeout(ms: int) -> Iterator[None]:
-    """How long guest memory may take to answer, meanwhile."""
+    """Set how long guest memory may take to answer while the body runs."""
     default = _DMA_TIMEOUT_MS.read_text()
     _DMA_TIMEOUT_MS.write_text(str(ms))
     try:
@@ -114,12 +114,12 @@ def dma_timeout(ms: int) -> Iterator[None]:
 
 
 def eventfd() -> int:
-    """A counter that starts at zero and never blocks."""
+    """An eventfd that starts at zero and never blocks."""
     return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
 
 def taken(fd: int) -> int:
-    """How often an eventfd was signalled since it was last asked."""
+    """How often an eventfd was signalled since the last call."""
     try:
         return os.eventfd_read(fd)
     except BlockingIOError:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often the module's code runs: its threads, whoever wakes them; timers and work, which need no thread of ours."""
+"""How often the module's code runs: its threads, whoever wakes them, and its timers and work, which run in other
+threads."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from tests.rig.failing import text_of
 from tests.rig.trace import TRACING, mounted
 
-# Engines and workers of slices, by the names of their threads; none of the programs.
+# The names of engine threads and slice workers; no thread of a program has such a name.
 _THREADS = 'comm ~ "vgpu*" && comm != "vgpu-client"'
 _WOKEN = re.compile(r": sched_waking: comm=.* pid=(\d+) ")
 _CALLS = ("timer/timer_expire_entry", "timer/hrtimer_expire_entry", "workqueue/workqueue_execute_start")
@@ -16,7 +17,7 @@ _CALLS = ("timer/timer_expire_entry", "timer/hrtimer_expire_entry", "workqueue/w
 
 @contextmanager
 def _on(event: str, only: str) -> Iterator[None]:
-    """Trace those of an event that the filter lets through."""
+    """Trace the occurrences of an event that pass the filter."""
     place = TRACING / "events" / event
     (place / "filter").write_text(only)
     (place / "enable").write_text("1")
@@ -29,8 +30,8 @@ def _on(event: str, only: str) -> Iterator[None]:
 
 @contextmanager
 def wakeups() -> Iterator[list[str]]:
-    """Lines of the trace, one for each time that a thread of ours was woken, that a timer of ours expired, or that a
-    kernel thread did work of ours, while the body ran; filled at its end.
+    """Lines of the trace, one for each wakeup of one of our threads, expiry of one of our timers, or work of ours that
+    a kernel thread did, while the body ran; filled at its end.
     """
     mounted()
     start, end = text_of("vgpumgr")
@@ -47,9 +48,9 @@ def wakeups() -> Iterator[list[str]]:
 
 @contextmanager
 def woken_by(thread: int) -> Iterator[list[int]]:
-    """Ids of the threads that this one woke while the body ran, each as often as it did; filled at its end.
+    """Ids of the threads that this thread woke while the body ran, one entry for each wakeup; filled at its end.
 
-    Who is woken by an interrupt at that time is among them.
+    Threads woken by an interrupt at that time are included.
     """
     mounted()
     (TRACING / "trace").write_text("")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened on an accelerator between two moments, by the kernel's counters."""
+"""What happened on an accelerator between two moments, according to the kernel's counters."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Snapshot:
 
 @dataclass
 class Window:
-    """Open when made; `close` ends it. Tenants that came or went meanwhile are left out."""
+    """Opened when made; `close` ends it. Tenants that came or went meanwhile are left out."""
 
     take: Callable[[], Snapshot]
     entitle: Callable[[], Mapping[str, float]]
@@ -57,18 +57,18 @@ class Window:
 
     @property
     def share(self) -> dict[str, float]:
-        """Of the engine time that was used."""
+        """The shares of the engine time used."""
         total = sum(self.run_ns.values())
         return {name: run_ns / total if total else 0.0 for name, run_ns in self.run_ns.items()}
 
     @property
     def share_of_wall(self) -> dict[str, float]:
-        """Of all time, idle time included."""
+        """The shares of all time, including idle time."""
         return {name: run_ns / 1e9 / self.seconds for name, run_ns in self.run_ns.items()}
 
     @property
     def slice_share(self) -> dict[str, float]:
-        """Of the engine time that was used, by slice."""
+        """The shares of the engine time used, by slice."""
         total = sum(self.run_ns.values())
         return {
             uuid: (device.run_ns - self.first.slices[uuid].run_ns) / total

@@ -22,7 +22,7 @@ ECHO, RING, END = 1, 2, 3
 
 @contextmanager
 def unless_changed() -> Iterator[None]:
-    """What is said of a window whose state has changed meanwhile comes to nothing: an event tells of the change."""
+    """Ignore the refusal of a call about a window whose state has just changed: an event reports the change."""
     try:
         yield
     except OSError as error:
@@ -32,7 +32,7 @@ def unless_changed() -> Iterator[None]:
 
 @dataclass
 class Served:
-    """A child, and the last request of its guest that it has looked at."""
+    """A child, and the last request of its guest that it has processed."""
 
     files: Child
     request: int = 0
@@ -41,7 +41,7 @@ class Served:
         return int(struct.unpack_from("<I", self.files.window, offset)[0])
 
     def looked(self) -> bool:
-        """Do what the guest asks for, if it asks; False: end."""
+        """Do what the guest asks for, if it asks; returns False when the child must end."""
         request = self.word(REQUEST)
         if request == self.request:
             return True
@@ -57,9 +57,9 @@ class Served:
 
 @dataclass
 class WindowExecutor:
-    """Serves the windows of one slice until it is told to stop. Its thread alone uses the children.
+    """Serves the windows of one slice until it is told to stop. Only its thread uses the children.
 
-    `lets_go` is set: windows that the guest has closed are free again at once; clear it to keep them closing.
+    While `lets_go` is set, windows that the guest has closed are free again at once; clear it to keep them closing.
     """
 
     executor: Bound
@@ -73,7 +73,7 @@ class WindowExecutor:
         self.lets_go.set()
 
     def serve(self, stop: int) -> None:
-        """Until the file `stop` can be read, or the slice lets the executor go."""
+        """Serve until the file `stop` is readable, or the slice detaches the executor."""
         while True:
             watched = {child.files.signals(): number for number, child in self.children.items()}
             poller = select.poll()
@@ -91,7 +91,7 @@ class WindowExecutor:
                 self._let_go()
 
     def close(self) -> None:
-        """All children at once, as by SIGKILL of their executor."""
+        """Drop all children at once, like a SIGKILL of their executor."""
         for number in tuple(self.children):
             self.children.pop(number).files.close()
 
@@ -126,7 +126,7 @@ class WindowExecutor:
 
 @contextmanager
 def window_executor(uuid: str) -> Iterator[WindowExecutor]:
-    """A thread of this process serves the slice while the body runs. What it raised is raised at the end."""
+    """A thread of this process serves the slice while the body runs. An exception in it is raised again at the end."""
     with bound(uuid) as executor:
         serving = WindowExecutor(executor)
         ended, end = os.pipe()
@@ -146,7 +146,7 @@ def window_executor(uuid: str) -> Iterator[WindowExecutor]:
             os.close(end)
             thread.join()
             os.close(ended)
-            if raised:  # beside what the body raised: that may follow from it
+            if raised:  # beside the body's own exception, which may be a consequence
                 raise raised[0]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lab host as it is after a boot: nothing is started, and nothing is cleared for the next one."""
+"""The lab host after a boot: the tests start no service, and leave everything in place for the next boot."""
 
 import os
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ BOOT_S = 300
 
 @pytest.fixture
 def host() -> Host:
-    """The first boot deploys; after that the product has to be there by itself."""
+    """The first boot deploys the product; after later boots the product has to start by itself."""
     if os.environ["LAB_BOOT"] == "1":
         return Host(product=deployed(), api=Api(), gpu=Gpu.attached())
     eventually(_is_ours, what="the module is loaded and has its GPU", timeout_s=BOOT_S)
@@ -27,7 +27,7 @@ def host() -> Host:
 
 
 def _is_ours() -> bool:
-    """As udev's rule makes it."""
+    """Create it the way udev's rule does."""
     attach = Path(f"/sys/bus/pci/drivers/vgpumgr/{ADDRESS}/vgpu/attach")
     return attach.exists() and attach.read_text().strip() == "permit"
 

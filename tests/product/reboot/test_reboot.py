@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A deployed host reboots: in order, then by its reset button while the API is away. `story` has the order.
+"""A deployed host reboots twice: in order, then by its reset button while the API is away. `story` sets the order.
 
-One VM starts with the host, one when somebody starts it. What a test needs to know of the boot before, that leaves in
-STORY.
+One VM starts with the host, the other when somebody starts it. A test leaves in STORY what the test of the next boot
+needs to know.
 """
 
 import json
@@ -26,12 +26,12 @@ vgpu-guest verify --json >/dev/null && echo vgpu.verified=1
 vgpu-exercise saturate --json --op delay --delay-us 500 --seconds 3600
 """
 MEASURED_S = 2
-# libvirt-guests waits that long for guests to shut down, and ours do not listen
+# libvirt-guests waits that long for guests to shut down, and our guests ignore the request
 _GUESTS = Path("/etc/default/libvirt-guests")
 
 
 def orders(host: Host) -> dict[str, Any]:
-    """Epoch and generation of the desired state that the agent obeys."""
+    """The epoch and generation of the desired state that the agent follows."""
     kept = host.remembered()
     return {name: kept[name] for name in ("epoch", "generation", "trusted")}
 
@@ -45,7 +45,7 @@ def uptime_s() -> float:
 
 
 def tell(host: Host, **more: Any) -> None:
-    """Leave to the next boot what has to be the same there, and what must not."""
+    """Record for the next boot which values must be the same there, and which must differ."""
     before = json.loads(STORY.read_text()) if STORY.exists() else {}
     STORY.write_text(json.dumps({**before, "boot_id": boot_id(), "orders": orders(host), **more}))
 
@@ -57,12 +57,12 @@ def told() -> dict[str, Any]:
 
 
 def reboots(host: Host) -> int:
-    """That the API has heard of."""
+    """Wait until the API knows it."""
     return [event["kind"] for event in host.api.items("/v1/events")].count("host.rebooted")
 
 
 def by_itself(host: Host, guests: Guests, story: dict[str, Any], figures: Record) -> Guest:
-    """Wait for the VM that starts with the host; it works on its slice, and the host has nothing else of ours."""
+    """Wait for the VM that starts with the host. It works on its slice, and the host has no other device of ours."""
     for unit in (HELPER, AGENT):
         eventually(lambda one=unit: active(one), what=f"{unit} is active", timeout_s=BOOT_S)  # type: ignore[misc]
     slice_id = story["auto"]
@@ -104,7 +104,7 @@ def test_before(host: Host, guests: Guests) -> None:
 
 
 def test_after_an_orderly_reboot(host: Host, guests: Guests, figures: Record) -> None:
-    """All is as before, and nobody has started anything; the other VM starts when it is told to."""
+    """Everything is as before the reboot without any help; the other VM starts when it is told to."""
     story = told()
     by_itself(host, guests, story, figures)
     eventually(host.api.answers, what="the API answers", timeout_s=BOOT_S)
@@ -128,7 +128,7 @@ def test_after_an_orderly_reboot(host: Host, guests: Guests, figures: Record) ->
     eventually(lambda: host.devices() == {story["auto"]}, what="the device of the client is gone")
     manual.domain.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
     assert host.devices() == host.records() == {story["auto"], slice_id}
-    # The last that the host hears of the API before the reset: this claim goes once nobody uses it.
+    # The host's last word from the API before the reset: delete this claim once nobody uses it.
     host.api.delete(slice_id)
     eventually(lambda: slice_id in {one["id"] for one in host.remembered()["tombstones"]}, what="the agent knows")
     systemctl("disable", "--now", API)
@@ -136,7 +136,7 @@ def test_after_an_orderly_reboot(host: Host, guests: Guests, figures: Record) ->
 
 
 def test_after_a_reset_with_the_api_away(host: Host, guests: Guests, figures: Record) -> None:
-    """The claimed VM starts by what the agent remembers; the one whose claim was deleted does not."""
+    """The claimed VM starts from the agent's stored state; the VM whose claim was deleted does not start."""
     story = told()
     auto = by_itself(host, guests, story, figures)
     assert not host.api.answers()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Units of the product in a lab host that systemd has booted (`lab run --systemd`): they heal, no VM notices."""
+"""The product's units in a lab host booted by systemd (`lab run --systemd`): they recover, and no VM notices."""
 
 import subprocess
 
@@ -13,7 +13,8 @@ from tests.rig.product import eventually
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_a_unit_that_is_killed_comes_back(host: Host, unit: str) -> None:
-    """With another process; the running VM keeps its slice, the next one starts, the last is removed."""
+    """The unit has another process; the running VM keeps its slice, the next VM starts, and the last device is
+    removed."""
     host.api.tenant("blue", share_permille=500)
     vm_uuid = new_uuid()
     running = host.claim("blue", share_permille=100, vm_uuid=vm_uuid)
@@ -32,13 +33,13 @@ def test_a_unit_that_is_killed_comes_back(host: Host, unit: str) -> None:
 
 
 def test_the_helper_has_a_gpu_bound_again_in_its_sandbox(host: Host) -> None:
-    """In which it can neither load a module nor write outside the devices' directories: udev does that."""
+    """The helper's sandbox lets it neither load a module nor write outside the devices' directories: udev does that."""
     host.gpu.sysfs.unbind(host.gpu.address)
     eventually(host.has_its_gpu, what="the GPU is bound again", timeout_s=120)
 
 
 def test_nobody_reaches_the_sockets_but_root_and_the_agent(host: Host) -> None:
-    """An ordinary user of the host can neither ask the helper nor play libvirt's hook."""
+    """An ordinary user of the host can neither ask the helper nor act as libvirt's hook."""
     assert host.empty()
     for path in ("/run/vgpumgr/helper.sock", "/run/vgpumgr/hook.sock"):
         probe = f"import socket; socket.socket(socket.AF_UNIX).connect({path!r})"

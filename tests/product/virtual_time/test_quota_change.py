@@ -13,7 +13,7 @@ from tests.rig.client import Client, slice_option
 from tests.rig.figures import Record
 from tests.rig.trace import Run, traced_runs
 
-POINT = 0.01  # of the engine
+POINT = 0.01  # of the engine time
 SETTLE_S = 0.1
 WINDOW_S = 2.5
 LOAD_S = 120
@@ -22,7 +22,7 @@ TIMESLICES_US = {"blue": 2000, "green": 1000}
 
 @contextmanager
 def saturated(host: Host, *slices: str) -> Iterator[Client]:
-    """Drive slices from one process, as long as the body runs."""
+    """Drive slices from one process while the body runs."""
     words = ["--json", "--seconds", str(LOAD_S)]
     for slice_id in slices:
         words += ["--slice", slice_option(slice_id, op="delay", delay_us=500)]
@@ -36,7 +36,7 @@ def saturated(host: Host, *slices: str) -> Iterator[Client]:
 
 
 def share(runs: list[Run], tenant: str, *, since_ns: int, until_ns: int) -> float:
-    """Of the engine time that was used between two instants, runs cut off at both."""
+    """The shares of the engine time used between two instants; runs are cut at each instant."""
     used = dict.fromkeys({run.tenant for run in runs}, 0)
     for run in runs:
         used[run.tenant] += max(0, min(run.charged_until_ns, until_ns) - max(run.start_ns, since_ns))
@@ -44,7 +44,8 @@ def share(runs: list[Run], tenant: str, *, since_ns: int, until_ns: int) -> floa
 
 
 def test_the_share_follows_a_quota_change_without_restarting_anything(host: Host, figures: Record) -> None:
-    """750 and 250 permille, then blue's quota is cut to 250: not before the kernel knows, at once when it does."""
+    """Start with 750 and 250 permille, then cut blue's quota to 250: the share stays until the kernel knows, then
+    follows at once."""
     host.api.tenant("blue", share_permille=750, timeslice_us=TIMESLICES_US["blue"])
     host.api.tenant("green", share_permille=250, timeslice_us=TIMESLICES_US["green"])
     vms = {"blue": new_uuid(), "green": new_uuid()}
