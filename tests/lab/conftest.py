@@ -10,7 +10,7 @@ from labhost.paths import Paths
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """On the disk of the cache: the upper directory of an overlay may not lie on every file system."""
+    """On the disk of the cache: not every file system can hold the upper directory of an overlay."""
     directory = Paths.find().cache / f"role-{os.getpid()}-{tmp_path.name}"
     directory.mkdir(parents=True)
     yield directory

@@ -20,7 +20,7 @@ INVENTORY = Path(__file__).resolve().parent / "deploy" / "inventory.yml"
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("mmdebstrap") is None, reason="needs root and mmdebstrap"
 )
-# Its own network, because an API may listen on this machine; no process outlives the command.
+# It has its own network, because an API may listen on this machine. No process outlives the command.
 IN_ROOT = """mount -t tmpfs tmpfs "$root/tmp"
 mount -t tmpfs tmpfs "$root/run"
 exec unshare --net --pid --fork --kill-child --mount-proc="$root/proc" chroot "$root" sh -c "$1"
@@ -28,7 +28,7 @@ exec unshare --net --pid --fork --kill-child --mount-proc="$root/proc" chroot "$
 
 
 class Host:
-    """A copy of the lab host to run playbooks on. `lower`: what of it is there, uppermost layer first."""
+    """A copy of the lab host to run playbooks on. `lower`: its existing layers, uppermost first."""
 
     def __init__(self, directory: Path, lower: Sequence[Path] = ()) -> None:
         self.changes = directory / "upper"
@@ -36,12 +36,12 @@ class Host:
         self.layer = Layer(PATHS, directory, lower=lower or host_layers(PATHS))
 
     def play(self, *arguments: str, paths: Paths = PATHS) -> str:
-        """Deploy what the checkout of `paths` has."""
+        """Deploy the checkout of `paths`."""
         sources, wheel = release(paths)
         return self.layer.play(sources, wheel=wheel, arguments=arguments)
 
     def run(self, command: str) -> str:
-        """Run a shell command on it; return what it said."""
+        """Run a shell command on it; return its output."""
         log = self._directory / "command.log"
         self.layer.run(IN_ROOT, [command], log=log)
         return log.read_text()
@@ -56,7 +56,7 @@ class Host:
 
 @cache
 def release(paths: Paths) -> tuple[Snapshot, Path]:
-    """The checkout as it is when it is first asked for: somebody may be at work in it."""
+    """The checkout at the moment of the first use: somebody may be editing it."""
     return Snapshot.take(paths.checkout, SOURCES), product_wheel(paths)
 
 
@@ -67,7 +67,7 @@ def changed(output: str) -> int:
 
 
 def say_who_reboots(host: Host) -> None:
-    """Let a reboot fail with a message: what is here cannot, nor can ansible wait until it has."""
+    """Make a reboot fail with a message: this copy cannot reboot, and ansible cannot wait for that."""
     program = host.changes / "usr/sbin/shutdown"
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\necho the host reboots >&2\nexit 1\n")
@@ -75,7 +75,7 @@ def say_who_reboots(host: Host) -> None:
 
 
 def run_vm(host: Host, name: str | None) -> None:
-    """Have one VM run, or none, in libvirt's own driver for tests, in place of QEMU's."""
+    """Make libvirt's own driver for tests show one VM, or none, in place of QEMU's driver."""
     place = host.changes / "etc/libvirt"
     place.mkdir(parents=True, exist_ok=True)
     (place / "libvirt.conf").write_text('uri_default = "test:///etc/libvirt/node.xml"\n')
@@ -84,7 +84,7 @@ def run_vm(host: Host, name: str | None) -> None:
 
 
 def unfit_kernel(host: Host) -> list[str]:
-    """Arguments with which the role fails, when the host is empty."""
+    """Arguments with which the role fails once the host is empty."""
     build = host.changes / "usr/lib/modules/9.9-cloud/build"
     build.mkdir(parents=True)
     (build / ".config").write_text("CONFIG_VFIO=m\n# CONFIG_VFIO_MDEV is not set\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The debug kernels notice defects, and the lab fails a run for them: without this its silence proves nothing."""
+"""The debug kernels notice defects, and the lab fails a run for them: without this, their silence proves nothing."""
 
 import subprocess
 import sys

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DKMS with the sources of host's and guest's module as a distribution would ship them, for kernels with and without
+"""DKMS builds host's and guest's module from the sources as a distribution would ship them, for kernels with and
+without
 mediated devices.
 """
 
@@ -35,20 +36,20 @@ class Machine:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        # the newest kernel's headers are the toolchain's: a package of that name would be another kernel next month
+        # the newest kernel's headers come from the toolchain: a package of that name would be another kernel next month
         lower = [dkms_root(PATHS), toolchain(PATHS, KERNELS["7.x"]).root]
         self._layer = Layer(PATHS, directory, lower=lower)
         self.checkout = directory / "upper" / "checkout"
         Snapshot.take(CHECKOUT, ["kmod"]).write(self.checkout)
 
     def run(self, command: str) -> str:
-        """Run a shell command; return what it said."""
+        """Run a shell command; return its output."""
         log = self._directory / "command.log"
         self._layer.run(IN_ROOT, [command], log=log)
         return log.read_text()
 
     def place_sources(self, package: str) -> None:
-        """As docs/deploy.md says, up to `dkms add`."""
+        """Follow docs/deploy.md up to `dkms add`."""
         (recipe,) = re.findall(rf"^version=.*\n(?:.+\n)*dkms add {package}/\$version\n", DEPLOYING, re.M)
         self.run(f"set -e; cd /checkout; {recipe}")
 
@@ -60,14 +61,14 @@ class Machine:
         return found
 
     def modinfo(self, kernel: str, module: str) -> dict[str, str]:
-        """The module's fields, the last of each name."""
+        """The module's fields; the last value of each name."""
         lines = self.run(f"modinfo -k {kernel} {module}").splitlines()
         return {field: value.strip() for field, _, value in (line.partition(":") for line in lines)}
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    """On the disk of the cache: the upper directory of an overlay may not lie on every file system."""
+    """On the disk of the cache: not every file system can hold the upper directory of an overlay."""
     directory = PATHS.cache / f"dkms-{os.getpid()}-{tmp_path.name}"
     directory.mkdir(parents=True)
     try:
@@ -105,7 +106,7 @@ def test_dkms_builds_for_a_kernel_with_mediated_devices_and_passes_over_one_with
 
 
 def test_dkms_builds_the_guest_driver_for_every_kernel(machine: Machine) -> None:
-    """A guest has no mediated devices of its own."""
+    """It also builds for kernels without mediated devices, which a guest does not need."""
     machine.place_sources("vgpumgr-guest")
 
     kernels = [machine.kernel(name) for name in ("cloud", "6.12", "7.x")]

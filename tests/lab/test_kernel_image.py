@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels that QEMU boots are those of the compressed files; what is not understood is booted as it is."""
+"""QEMU boots the kernel that the compressed file contains; a file in an unknown format is booted unchanged."""
 
 import lzma
 import os
@@ -30,7 +30,7 @@ def elf(note: bytes) -> bytes:
 
 
 def big(payload: bytes) -> bytes:
-    """A bzImage with this payload, whose size follows it."""
+    """A bzImage with this payload, followed by the payload's size."""
     setup = bytearray((SETUP_SECTORS + 1) * 512)
     setup[0x1F1] = SETUP_SECTORS
     setup[0x202:0x206] = b"HdrS"

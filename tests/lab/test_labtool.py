@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The promises of the lab tool that other tests rely on. A few boots of the minimal lab host."""
+"""The behaviour of the lab tool that other tests rely on. It takes a few boots of the minimal lab host."""
 
 import os
 import re
@@ -129,7 +129,7 @@ def test_a_lab_host_that_ends_without_a_panic_says_why_and_is_run_once_more() ->
         (-signal.SIGKILL, "SIGKILL", "", "QEMU was killed by SIGKILL"),
         (0, "", "CPU Reset (CPU 1)\nTriple fault\n", "a processor had a triple fault"),
         (0, "", "CPU Reset (CPU 1)\n", "the lab host powered off before the command's end"),
-        (1, "", "", None),  # QEMU itself refuses what it is asked for, and would do so again
+        (1, "", "", None),  # QEMU itself refuses the option, and would refuse it again
     ],
 )
 def test_only_an_end_that_the_product_had_no_part_in_is_the_labs_fault(
@@ -187,7 +187,7 @@ def test_a_breakpoint_that_is_there_is_the_kernels_own_fault() -> None:
 def test_what_only_the_emulator_is_to_blame_for_is_run_once_more() -> None:
     texts = [re.sub(r"^\[[^]]*\] ", "<0>", line) for line in FALL.format(met="66").strip().splitlines()]
     say = "; ".join(f"echo '{text}' >/dev/kmsg" for text in texts)
-    # the kernel drops lines of a burst, and the boot has written some
+    # the kernel drops lines of a burst, and the boot has already written some
     every_line = "echo on >/proc/sys/kernel/printk_devkmsg"
     done = run_lab("--", f"echo begun; {every_line}; {say}; echo c >/proc/sysrq-trigger; sleep 10")
     assert (done.returncode, done.stdout) == (125, "begun\n" * 2)
@@ -269,7 +269,7 @@ def test_only_lines_of_the_kernel_itself_are_complaints() -> None:
 
 
 def test_a_build_that_left_a_module_out_is_an_error_that_names_it(tmp_path: Path) -> None:
-    """Tests that need it would skip, or say that it is not there."""
+    """Otherwise tests that need the module would skip, or report only that it is missing."""
     tests = ("tests/kmod/defects/vgpu_defects.ko", "tests/kmod/vendor/vgpu_vendor.ko")
     for name in ("kmod/vgpumgr.ko", "kmod/guest/vgpu_guest.ko", *tests):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The defects of QEMU that the lab mends, each in a few instructions that are as QEMU's."""
+"""The defects of QEMU that the lab patches, each rebuilt from a few instructions like QEMU's."""
 
 import ctypes
 import shutil
@@ -103,12 +103,12 @@ def compiled(place: Path, **sources: str) -> Path:
 
 
 def copied(library: Path) -> Path:
-    """The loader takes a file that it knows for the one it has."""
+    """Copy the library: the loader does not load a file again that it has loaded already."""
     return Path(shutil.copy(library, library.with_name("mended.so")))
 
 
 def injected(library: Path) -> tuple[int, list[int]]:
-    """What `inject` delivers, and what it leaves of a processor that is all fives."""
+    """The vector that `inject` delivers, and the state in which it leaves a processor whose fields were all 5."""
     cpu = (ctypes.c_int32 * 2048)(*[5] * 2048)
     delivered = ctypes.CDLL(str(library)).inject(cpu, 236)
     return delivered, list(cpu[1024:1028])

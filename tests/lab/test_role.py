@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ansible roles as who deploys hosts meets them. Image builds prove a first run; here is the rest."""
+"""The ansible roles from the view of an operator who deploys hosts. Image builds test a first run; this file tests the
+rest."""
 
 import json
 import os
@@ -135,7 +136,7 @@ def test_a_kernel_without_mediated_devices_is_refused(place: Path) -> None:
     "mokutil", [None, "/var/lib/dkms/mok.pub is not enrolled", "/var/lib/dkms/mok.pub is already enrolled"]
 )
 def test_secure_boot_without_a_trusted_key_is_refused(place: Path, mokutil: str | None) -> None:
-    """Nor where the program that knows is missing; with a trusted key nothing is different."""
+    """It is also refused where the program that reports this is missing. With a trusted key the role works as usual."""
     host = Host(place)
     variable = host.changes / "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
     variable.parent.mkdir(parents=True)
@@ -169,7 +170,7 @@ def test_the_role_ends_no_vm_by_a_reboot_unless_that_is_allowed(place: Path) -> 
 
 
 def test_a_new_version_replaces_the_one_that_is_there(place: Path, tmp_path: Path) -> None:
-    """Program, kernel module and database; what was kept is kept, and the run after changes nothing."""
+    """Program, kernel module and database are updated, kept files stay, and the run after that changes nothing."""
     following = next_version(tmp_path / "checkout")
     host = Host(place)
     token = host.run("cat /etc/vgpumgr/operator-token")
@@ -184,7 +185,7 @@ def test_a_new_version_replaces_the_one_that_is_there(place: Path, tmp_path: Pat
 
 
 def next_version(checkout: Path) -> Paths:
-    """A checkout of a release to come, which has one more table."""
+    """A checkout of a future release, which has one more table."""
     names = subprocess.run(
         ["git", "-c", "safe.directory=*", "-C", CHECKOUT, "ls-files", "-co", "--exclude-standard", "--", "."],
         check=True, capture_output=True, text=True, timeout=60,
@@ -202,7 +203,7 @@ def next_version(checkout: Path) -> Paths:
 
 
 def test_the_api_keeps_its_data_in_postgresql(place: Path) -> None:
-    """Its first machine makes tables and token; a second on the same database makes neither."""
+    """The first machine of the API creates tables and token; a second one on the same database creates neither."""
     with Cluster.started() as cluster, reachable(cluster) as port:
         cluster.create("vgpumgr")
         url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/vgpumgr"
@@ -225,7 +226,7 @@ def test_the_api_keeps_its_data_in_postgresql(place: Path) -> None:
 
 @contextmanager
 def reachable(cluster: Cluster) -> Iterator[int]:
-    """Forward a port of 127.0.0.1 to the cluster's socket, which a host in a directory does not see."""
+    """Forward a port of 127.0.0.1 to the cluster's socket, which a host in a directory cannot reach."""
 
     class Forward(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -252,7 +253,8 @@ def test_the_api_beyond_loopback_without_tls_is_refused(place: Path) -> None:
 
 
 def test_another_machine_of_the_api_makes_no_authority_of_its_own(place: Path) -> None:
-    """Nor is anything changed before it has that of the first; without one hosts have tokens, if that is said."""
+    """Nothing is changed before the machine has the authority of the first one. If told to run without an authority,
+    hosts use tokens."""
     host = Host(place)
     host.give_certificate()
     second = TLS | {"vgpumgr_api_initialise": False}
@@ -268,7 +270,7 @@ def test_another_machine_of_the_api_makes_no_authority_of_its_own(place: Path) -
 
 
 def test_with_tls_a_host_trades_its_one_time_token_for_a_certificate_and_is_ready(place: Path) -> None:
-    """As docs/deploy.md has it: the API, then the host with its token, and then their programs do the rest."""
+    """The order of docs/deploy.md: the API, then the host with its token; their programs do the rest."""
     host = Host(place)
     host.give_certificate()
     host.play("-e", json.dumps(TLS))

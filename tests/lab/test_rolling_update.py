@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The playbook `rolling_update`, beside an API and agents at work: what becomes of hosts, and who decides that."""
+"""The playbook `rolling_update`, beside a running API and agents: the state it leaves hosts in, and whose decision
+wins."""
 
 import json
 import re
@@ -10,7 +11,7 @@ from host_copies import INVENTORY, PATHS, Host, changed, needs_root, release, ru
 from labhost.errors import BuildError
 
 pytestmark = needs_root
-# Begins an API; with ENROLLED it knows two hosts, and AGENTS makes them be online. The last line is for ansible.
+# Starts an API. With ENROLLED the API knows two hosts, and AGENTS makes them online. The last line is for ansible.
 AT_WORK = """set -e
 ip link set lo up
 as() { # USER COMMAND...
@@ -72,7 +73,7 @@ in_database "
             67108864, 'claimed', 1, tenants.created_at
         FROM gpus, tenants, profiles;"
 """
-# The pattern does not find the shell whose text it is in.
+# The pattern does not match the shell that contains its text.
 WHILE_IT_WAITS = """
 (
     until_true hosts_are '.state == "draining"'
@@ -80,7 +81,8 @@ WHILE_IT_WAITS = """
     {do}
 ) &
 """
-# In place of the command that the playbook asks the API with: that one, but for what a test does at one of its calls.
+# Replaces the command with which the playbook queries the API: it runs that command, except at one call chosen by the
+# test.
 ASKS = """
 cat >/tmp/asks <<'END'
 #!/bin/sh -e
@@ -95,7 +97,7 @@ chmod +x /tmp/asks
 ASK = ("-e", '{"vgpumgr_update_vgpumgr": ["/tmp/asks"]}')
 FREE_ALL = "in_database 'DELETE FROM slices'"
 INTERRUPT = "pkill -INT -f '^[^ ]*/python[^ ]* [^ ]*/ansible-playbook'"
-# Beside the lab's inventory: another host, in the same directory, whose turn comes later.
+# Used beside the lab's inventory: another host, in the same directory, that is updated later.
 SECOND = """all:
   children:
     vgpumgr_hosts:
@@ -122,12 +124,12 @@ exec unshare --net --pid --fork --kill-child --mount-proc="$root/proc" sh -c '
 
 
 class UpdatedHost(Host):
-    """One that is updated while API and agents are at work."""
+    """A host that is updated while API and agents run."""
 
     def update(self, *arguments: str, before: str = "", again: bool = False) -> str:
-        """Roll an update out while API and agents are at work; return what it said, and then the hosts' states.
+        """Roll an update out while API and agents run; return its output and then the hosts' states.
 
-        `again`: API and hosts go on as they were left.
+        `again`: API and hosts continue in the state they were left in.
         """
         sources, wheel = release(PATHS)
         at_work = AT_WORK + ("" if again else ENROLLED) + AGENTS
@@ -156,16 +158,16 @@ def test_an_update_puts_no_host_back_that_took_no_claims(place: Path) -> None:
 
 
 def test_an_update_stops_at_the_first_host_that_fails(place: Path) -> None:
-    """That one takes no claims any more, and the next is not touched."""
+    """The failed host takes no claims any more, and the next host is not touched."""
     host = UpdatedHost(place)
     with pytest.raises(BuildError, match=r"no CONFIG_VFIO_MDEV(?s:.*)lab is cordoned\nsecond is ready"):
         host.update(*two_hosts(place), *unfit_kernel(host))
 
 
 def test_an_update_drains_all_hosts_of_a_batch_at_once(place: Path) -> None:
-    """Even if ansible works at one after the other, and a connection breaks while it waits."""
+    """This holds even if ansible works on one host at a time, and a connection breaks while it waits."""
     host = UpdatedHost(place)
-    drained = r"no CONFIG_VFIO_MDEV(?s:.*)lab is cordoned\nsecond is cordoned"  # else it fails before that
+    drained = r"no CONFIG_VFIO_MDEV(?s:.*)lab is cordoned\nsecond is cordoned"  # otherwise it fails before the drain
     with pytest.raises(BuildError, match=drained):
         host.update(
             *two_hosts(place), "--forks", "1", *unfit_kernel(host),
@@ -175,7 +177,7 @@ def test_an_update_drains_all_hosts_of_a_batch_at_once(place: Path) -> None:
 
 
 def test_an_update_that_runs_again_puts_back_what_the_one_before_left(place: Path) -> None:
-    """First one is interrupted, then one fails; what an operator has cordoned since stays so."""
+    """One update is interrupted, then one fails; a host that an operator has cordoned since stays cordoned."""
     host = UpdatedHost(place)
     hosts = [*two_hosts(place), "--forks", "1", "-e", '{"vgpumgr_update_serial": 2}']
     with pytest.raises(BuildError, match=r"lab is draining\nsecond is draining"):
@@ -189,7 +191,7 @@ def test_an_update_that_runs_again_puts_back_what_the_one_before_left(place: Pat
 
 
 def test_an_update_that_stops_at_the_drain_is_told_from_somebody_who_drains_just_then(place: Path) -> None:
-    """The next one puts back what it had begun to drain, and nothing else."""
+    """The next update puts back the host that this one had begun to drain, and no other."""
     host = UpdatedHost(place)
     hosts = [*two_hosts(place), "--forks", "1", "-e", '{"vgpumgr_update_serial": 2}']
     stop = """case $3 in
@@ -203,7 +205,7 @@ def test_an_update_that_stops_at_the_drain_is_told_from_somebody_who_drains_just
 
 
 def test_an_update_puts_no_host_back_whose_drain_somebody_cancelled(place: Path) -> None:
-    """Nor does the one after it, which says so."""
+    """The next update does not put it back either, and says so."""
     host = UpdatedHost(place)
     cancel = ASKS.format(call='"operation wait"', do='vgpumgr operation cancel "$3" >/dev/null')
     with pytest.raises(BuildError, match=r"somebody cancelled it(?s:.*)lab is cordoned"):
@@ -214,7 +216,7 @@ def test_an_update_puts_no_host_back_whose_drain_somebody_cancelled(place: Path)
 
 
 def test_an_update_overrides_nobody_who_decides_while_it_is_under_way(place: Path) -> None:
-    """One host has its label taken away, another is put in maintenance."""
+    """Somebody removes one host's label, and puts another host in maintenance."""
     decide = """vgpumgr "$@"
         case $3 in
         lab) vgpumgr set host lab --unlabel cordoned-by-update >/dev/null ;;
@@ -237,7 +239,7 @@ def test_an_update_begins_to_wait_for_an_api_that_is_away(place: Path) -> None:
 
 
 def test_an_update_of_a_host_with_vms_can_be_tried_in_check_mode(place: Path) -> None:
-    """It would be empty when it reboots, by the update and by the role."""
+    """In check mode the update and the role assume that the host is empty when it reboots."""
     host = UpdatedHost(place)
     run_vm(host, "web-1")
     reboots = {
@@ -252,7 +254,7 @@ def test_an_update_of_a_host_with_vms_can_be_tried_in_check_mode(place: Path) ->
 
 
 def test_an_update_ends_no_vm_by_a_reboot_unless_that_is_allowed(place: Path) -> None:
-    """Neither one of a slice that the database does not know nor one that has none."""
+    """This covers a VM whose slice the database does not know, and a VM without a slice."""
     host = UpdatedHost(place)
     reboots = {"vgpumgr_update_reboot": True, "vgpumgr_host_live": True}
     arguments = ("--start-at-task", "Look what the API has of the host that shall reboot", "-e", json.dumps(reboots))
@@ -271,7 +273,7 @@ def test_an_update_ends_no_vm_by_a_reboot_unless_that_is_allowed(place: Path) ->
 
 
 def two_hosts(place: Path) -> list[str]:
-    """Arguments for two hosts, one after the other."""
+    """Arguments that update two hosts one after the other."""
     inventory = place / "second.yml"
     inventory.write_text(SECOND)
     return ["-i", str(INVENTORY), "-i", str(inventory)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The promises of the lab tool for User-mode Linux, each shown by a boot of a second."""
+"""The behaviour of the lab tool for User-mode Linux, each part tested by a boot that takes a second."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def run_lab(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def kept_logs(stderr: str) -> dict[str, str]:
-    """The logs that a failed run left, by name; they are removed."""
+    """Return the logs that a failed run left, by name, and remove them."""
     (place,) = re.findall(r"logs: (\S+)", stderr)
     logs = {path.name: path.read_text(errors="replace") for path in Path(place).iterdir()}
     shutil.rmtree(place)
@@ -34,7 +34,8 @@ def kept_logs(stderr: str) -> dict[str, str]:
 
 
 def kernels_with(text: str) -> list[int]:
-    """Processes of this machine whose command line names `text`: the kernel, and those that it has cloned from it."""
+    """Processes of this machine whose command line contains `text`: the kernel, and the processes it cloned from
+    itself."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -95,7 +96,7 @@ def test_the_kernel_ends_with_the_tool(end: Callable[["subprocess.Popen[str]"], 
 
 
 def wait_for_end(pid: int) -> None:
-    """Return when no process has the number any more."""
+    """Wait until no process has this number any more."""
     try:
         file = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -23,7 +23,7 @@ options:
 
 
 class Connection(ConnectionBase):
-    """Needs root; what the directory needs mounted, who runs the playbook has mounted.
+    """Needs root. The caller of the playbook has mounted what the directory needs.
 
     A file /tmp/disconnected in the directory breaks the connection once.
     """

@@ -40,14 +40,15 @@ _EACH_FUNCTION_IN_ITS_STACK = (
 
 @dataclass(frozen=True, kw_only=True)
 class Artefacts:
-    """What was built for one kernel; empty where the sources are not there yet."""
+    """The build results for one kernel; empty where the sources do not exist yet."""
 
     modules: Sequence[Path] = ()
     binaries: Sequence[Path] = ()
 
     @property
     def of_guests(self) -> Sequence[Path]:
-        """The modules that belong into guests: their driver, and what the kernel that is built here must find."""
+        """The modules that belong into guests: the guest driver, and a module with defects that the kernels built here
+        must report."""
         return [path for path in self.modules if path.name in ("vgpu_guest.ko", "vgpu_defects.ko")]
 
 
@@ -75,7 +76,7 @@ def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
             built = built_modules(tree, toolchain.kernel)
             for module in built:
                 shutil.copy2(tree / module, directory)
-            # debug information makes loading slow; who wants it finds it in build/kmod
+            # debug information makes loading slow; it is kept in build/kmod
             command = in_root(toolchain.root, tree, ["strip", "--strip-debug", *built])
             build_step(command, name="strip", log=paths.cache / "logs" / "strip.log", timeout_s=60)
             (directory / "stripped").mkdir()
@@ -91,7 +92,7 @@ def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
 
 
 def built_modules(tree: Path, kernel: Kernel) -> Sequence[str]:
-    """Return which modules a build left in `tree`; LabError unless all of that kernel's are there."""
+    """Return the modules that a build left in `tree`; LabError unless it has all modules of that kernel."""
     wanted = (*_MODULES, *(_MODULES_OF_OWN_KERNEL if kernel.fragments else ()))
     missing = [module for module in wanted if not (tree / module).is_file()]
     if missing:
@@ -100,7 +101,7 @@ def built_modules(tree: Path, kernel: Kernel) -> Sequence[str]:
 
 
 def tools(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
-    """Return the static programs vgpu-guest, vgpu-client and vgpu-exercise, as far as their sources exist."""
+    """Return those of the static programs vgpu-guest, vgpu-client and vgpu-exercise whose sources exist."""
     sources = Snapshot.take(paths.checkout, SOURCES)
     present = [place for place in _TOOLS if (paths.checkout / place / "Makefile").is_file()]
     for place in _TOOLS.keys() - set(present):
@@ -130,7 +131,7 @@ def _own_source() -> bytes:
 
 
 def _publish(entry: Path, place: Path) -> Sequence[Path]:
-    """Copy results to the checkout's build directory, replacing each file at once; return the cached ones."""
+    """Copy results to the checkout's build directory, replacing each file atomically; return the cached ones."""
     results = sorted(path for path in entry.iterdir() if path.is_file())
     place.mkdir(parents=True, exist_ok=True)
     for result in results:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `lab build` makes, and what a boot is put together from."""
+"""What `lab build` makes, and the parts of a boot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,12 +33,10 @@ class Ingredients:
 
 
 def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool = False) -> None:
-    """Build `host`, `modules`, both (`all`), `compute`, `selftests`, or `checkpatch`, as far as the cache does not have
-    it.
+    """Build `host`, `modules`, both (`all`), `compute`, `selftests`, or `checkpatch`, unless the cache has it.
 
-    Without `kernels` the modules are built for all of Debian's. `sparse` checks them, if they have changed, under the
-    default kernel or under `kernels`. `refresh` forgets cached Debian systems first, which
-    is how newer packages get in.
+    Without `kernels` the modules are built for all of Debian's kernels. `sparse` checks the modules under the default
+    kernel or under `kernels`, if they have changed. `refresh` first drops cached Debian systems, to get newer packages.
     """
     names = kernels or [name for name, kernel in KERNELS.items() if not kernel.fragments]
     if refresh:
@@ -61,7 +59,7 @@ def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool
         qemu_root(paths)
         host_image(paths)
     if what in ("modules", "all"):
-        # first what depends on Debian only, then what an error in kmod/ can stop
+        # first the parts that depend on Debian only, then those that an error in kmod/ can stop
         for name in names:
             toolchain(paths, KERNELS[name])
         for name in names:
@@ -77,7 +75,7 @@ def ingredients(
     artefacts: bool = True,
     computes: bool = False,
 ) -> Ingredients:
-    """Return what a lab host under a kernel needs; builds what is missing or out of date."""
+    """Return the parts of a lab host under a kernel; builds those that are missing or out of date."""
     computing = compute(paths) if computes else None
     chain, initrds = ingredients_of_kernel(
         paths, kernel, guest_kernel=guest_kernel, artefacts=artefacts, computing=computing

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A content-addressed store of build results.
 
-An entry is a directory `NAME/KEY`. It appears by rename when its build has succeeded and never changes
-afterwards, so readers need no lock. One build of a NAME runs at a time (flock); who waited finds the entry.
-Entries that nobody used for a while are removed after the next build of the same NAME; a virtual machine
-that still has a removed image open keeps it.
+An entry is a directory `NAME/KEY`. It appears by rename when its build has succeeded and never changes afterwards, so
+readers need no lock. One build of a NAME runs at a time (flock); a process that waited for it finds the entry. Entries
+that nobody used for a while are removed after the next build of the same NAME; a virtual machine that still has a
+removed image open keeps it.
 """
 
 import fcntl
@@ -90,7 +90,7 @@ class Cache:
             yield
 
     def _remove_leftovers(self, name: str) -> None:
-        """Partial directories of builds that were killed; the lock is held, so nobody is writing them."""
+        """Partial directories of builds that were killed. The lock is held, so no process is writing them."""
         for partial in (self.root / name).glob(".partial-*"):
             shutil.rmtree(partial, ignore_errors=True)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetches the kernel's style checker: Debian has it only in the package of the whole kernel's sources."""
+"""Fetches the kernel's style checker, which Debian ships only in the package of the whole kernel's sources."""
 
 import shutil
 import tarfile
@@ -17,7 +17,7 @@ _FILES = ("checkpatch.pl", "const_structs.checkpatch", "spelling.txt")
 
 
 def checkpatch(paths: Paths) -> Path:
-    """Return the program. What it reads lies beside it; nothing else of the sources is kept."""
+    """Return the program. The files it reads lie beside it; the rest of the sources is not kept."""
     suite, package = KERNELS[DEFAULT_KERNEL].suite, source_package(DEFAULT_KERNEL)
 
     def build(directory: Path) -> None:

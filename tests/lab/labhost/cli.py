@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
-    """Leave by an exception, so that what a run owns is cleaned up."""
+    """End with an exception, so that the files and processes of a run are cleaned up."""
     sys.exit(128 + number)
 
 

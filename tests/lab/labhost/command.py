@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child processes: with a log for build steps, and such that none outlives this tool."""
+"""Child processes, none of which outlives this tool; steps of a build write a log."""
 
 import ctypes
 import os
@@ -23,9 +23,9 @@ def spawn(
     stdin: int = subprocess.DEVNULL,
     environ: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a child, in a session of its own, that the kernel kills when this process dies, however it dies.
+    """Start a child, in its own session, which the kernel kills when this process dies for any reason.
 
-    The signal follows the thread that forked (prctl(2)): call this from the main thread.
+    The signal comes when the thread that forked ends (prctl(2)): call this from the main thread.
     """
     return subprocess.Popen(
         [str(word) for word in command],

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What OpenCL programs need in a lab host and in its guests, for the runs that ask for it.
+"""The OpenCL packages and programs of a lab host and its guests, for runs with --compute.
 
-Debian's packages are a layer on the lab host's root file system. Its /usr becomes a disk that is laid over the lab
-host's own at boot, so that the image of other lab hosts stays as it is. Our programs are compiled in that layer.
+Debian's packages are a layer on the lab host's root file system. Its /usr becomes a disk that overlayfs puts over the
+lab host's own /usr at boot, so that the image of other lab hosts does not change. Our programs are compiled in that
+layer.
 """
 
 import os
@@ -59,8 +60,8 @@ ldd /src/guest/bin/* /src/guest/usr/lib/vgpumgr/* | grep -o "/[^ ]*[.]so[^ ]*" |
 
 @dataclass(frozen=True, kw_only=True)
 class Compute:
-    """`image`: a disk with what is laid over the lab host's /usr, and with /etc/OpenCL. `host`: directory of our
-    programs. `guest`: directory that guests have in their root directory.
+    """`image`: a disk with the layer over the lab host's /usr, and with /etc/OpenCL. `host`: directory of our
+    programs. `guest`: directory that is copied to the root directory of guests.
     """
 
     image: Path
@@ -69,7 +70,7 @@ class Compute:
 
 
 def compute(paths: Paths) -> Compute:
-    """Return all of it, built as far as it is not cached."""
+    """Return all of it; builds the parts that are not cached."""
     layer = _layer(paths)
     programs = _programs(paths, layer)
     return Compute(image=layer.parent / "compute.ext4", host=programs / "host", guest=programs / "guest")

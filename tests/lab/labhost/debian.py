@@ -10,7 +10,7 @@ from labhost.progress import say, step
 from labhost.rootfs import MKFS, ext4, logged, mmdebstrap
 from labhost.toolchain import DEFAULT_KERNEL, KERNELS, toolchain
 
-# 60-mdevctl.rules runs /usr/sbin/mdevctl, which Debian ships in /usr/bin, so that autostart fails silently.
+# 60-mdevctl.rules runs /usr/sbin/mdevctl, but Debian ships it in /usr/bin, so that autostart fails silently.
 _PREPARE_HOST = """set -eu
 root=$1
 [ -e "$root/usr/sbin/mdevctl" ] || ln -s ../bin/mdevctl "$root/usr/sbin/mdevctl"
@@ -28,8 +28,8 @@ rm -f "$root/usr/bin/qemu-system-i386"
 
 
 def host_root(paths: Paths) -> Path:
-    """Return the root file system that lab hosts are deployed on, as a directory: Debian, its kernel's modules and
-    headers, nothing of ours. Nobody may write to it.
+    """Return the directory of the root file system on which lab hosts are deployed: Debian, with its kernel's modules
+    and headers, and without our software. Nobody may write to it.
     """
     lines = paths.host_packages.read_text(encoding="utf-8").splitlines()
     packages = sorted(line.strip() for line in lines if line.strip() and not line.startswith("#"))
@@ -39,7 +39,7 @@ def host_root(paths: Paths) -> Path:
         with step("lab host root file system"):
             root = directory / "root"
             mmdebstrap(paths, "host", root, "trixie", packages, hook=_PREPARE_HOST)
-            # the toolchain's own, not packages: the mirror may have moved on to another kernel since
+            # the toolchain's kernel, not a package: the mirror may have another kernel by now
             for place in ("usr/src", "usr/lib/modules", *_glob(chain.root, "usr/lib/linux-kbuild-*")):
                 logged(paths, "host-kernel", ["cp", "-a", "-T", chain.root / place, root / place])
 
@@ -48,7 +48,7 @@ def host_root(paths: Paths) -> Path:
 
 
 def bare_image(paths: Paths) -> Path:
-    """Return host_root() as an ext4 image: a lab host without anything of ours."""
+    """Return host_root() as an ext4 image: a lab host without our software."""
     root = host_root(paths)
 
     def build(directory: Path) -> None:
@@ -74,7 +74,8 @@ def dkms_root(paths: Paths) -> Path:
 
 
 def qemu_root(paths: Paths) -> Path:
-    """Return a directory with a new QEMU, mended, and all it needs, libc included; nothing in it is configured."""
+    """Return a directory with a new, patched QEMU and all it needs, libc included. None of its packages is
+    configured."""
     suite, packages = "trixie-backports", ["qemu-system-x86"]
 
     def build(directory: Path) -> None:

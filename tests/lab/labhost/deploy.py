@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns Debian's root file system into the lab host's image with our own ansible roles.
 
-Layers (overlayfs), so that a change of our code costs seconds: `system`, what the roles do by that tag (packages, what
-the software depends on); `deployed`, a complete run of the playbook on top of it with the code as it was then; `host`,
-where the tags `module` and `software` bring that code up to date. The image is made of all of them.
+It uses layers (overlayfs), so that a change of our code costs seconds. `system` is the result of the roles' tag
+`system` (packages, dependencies of the software). `deployed` is a complete run of the playbook on top of it, with the
+code of that time. `host` updates that code with the tags `module` and `software`. The image contains all layers.
 """
 
 import os
@@ -33,7 +33,7 @@ _WHEEL_SOURCES = (
 )  # fmt: skip
 _LOCKS = tuple(f"ansible/roles/{role}/files/requirements.lock" for role in ("vgpumgr_host", "vgpumgr_api"))
 
-# Of the lab host's Python, not of this machine's.
+# The Python of the lab host, not of this machine.
 _PYTHON = ("--python-version=3.13", "--implementation=cp", "--abi=cp313", "--abi=abi3", "--abi=none")
 _PLATFORMS = tuple(f"--platform=manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 26, 27, 28, 31, 34, 39))
 _WHEEL_COMMAND = "-m pip wheel --quiet --no-input --disable-pip-version-check --no-deps --no-build-isolation"
@@ -56,7 +56,7 @@ mount -t tmpfs tmpfs "$root/run"
 mount -t tmpfs tmpfs "$root/tmp"
 exec "$@"
 """
-# sparse; the room is for what is written while it runs; $2 is the kernel of guests
+# sparse; the spare room is for files written at run time; $2 is the kernel of guests
 _MAKE_IMAGE = """
 install -D -m 644 "$2" "$root/usr/local/lib/lab/guest-kernel"
 used_kib=$(du -sk "$root" | cut -f1)
@@ -67,7 +67,7 @@ exec mkfs.ext4 -q -F -O ^has_journal -m 0 -E lazy_itable_init=0 -N "$((inodes + 
 
 
 class Layer:
-    """A layer of the lab host's root file system while it is made, in a directory of its own."""
+    """A layer of the lab host's root file system while it is built, in its own directory."""
 
     def __init__(self, paths: Paths, directory: Path, *, lower: Sequence[Path]) -> None:
         self._paths = paths
@@ -76,7 +76,7 @@ class Layer:
 
     @property
     def root(self) -> Path:
-        """Where the commands of this layer find the lab host's root directory; empty for others."""
+        """The path of the lab host's root directory for the commands of this layer; empty for other processes."""
         return self._directory / "root"
 
     def play(
@@ -89,9 +89,9 @@ class Layer:
         script: str = _PLAY,
         words: Sequence[str] = (),
     ) -> str:
-        """Run a playbook from a copy of the sources; return what it said.
+        """Run a playbook from a copy of the sources; return its output.
 
-        `script`: a shell's that runs the command in its words, which follows `words` of its own.
+        `script`: a shell script that runs the playbook's command, which it gets as arguments after `words`.
         """
         tree = self._directory / "source"
         sources.write(tree)
@@ -136,18 +136,18 @@ class Layer:
         build_step(command, name="deployment of the lab host", log=log, timeout_s=_LIMIT_S, environ=environ)
 
     def remove(self) -> None:
-        """Remove what was needed to make it."""
+        """Remove the temporary files of the build."""
         for name in ("source", "collections", "ansible", "work", "root"):
             shutil.rmtree(self._directory / name, ignore_errors=True)
 
 
 def host_image(paths: Paths) -> Path:
-    """Return the root file system of the lab host, as our roles deploy it: an ext4 image with kernel 6.12's modules."""
+    """Return the root file system of the lab host, deployed by our roles: an ext4 image with kernel 6.12's modules."""
     return host_layers(paths)[0].parent / "host.ext4"
 
 
 def host_layers(paths: Paths) -> list[Path]:
-    """Return what the image is made of, uppermost layer first."""
+    """Return the layers of the image, uppermost first."""
     base = host_root(paths)
     wheel = product_wheel(paths)
     sources = Snapshot.take(paths.checkout, SOURCES)
@@ -185,7 +185,7 @@ def host_layers(paths: Paths) -> list[Path]:
 
 
 def product_wheel(paths: Paths) -> Path:
-    """Return the wheel of the checkout as it is."""
+    """Return the wheel of the present checkout."""
     sources = Snapshot.take(paths.checkout, _WHEEL_SOURCES)
     log = paths.cache / "logs" / "wheel.log"
 

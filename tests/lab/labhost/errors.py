@@ -18,7 +18,7 @@ EXIT_LAB_FAILED = 125
 
 
 class LabError(Exception):
-    """Something a person can act on; printed without a traceback."""
+    """An error that a person can act on; printed without a traceback."""
 
 
 class BuildError(LabError):

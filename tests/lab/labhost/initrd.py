@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Initial RAM disks. The one of a boot is three archives in a row:
+"""Initial RAM disks. Each boot gets three archives in a row:
 
     base        per kernel: busybox, modules to reach the disks (or all that the minimal lane has), our scripts
     artefacts   what was built from kmod/, below /lab, and the guests' initial RAM disk, and their kernel if it is not
@@ -24,14 +24,14 @@ from labhost.toolchain import DEFAULT_KERNEL, Toolchain
 
 _BOOT_MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "ext4", "9p", "9pnet_virtio")
 _OPTIONAL_MODULES = (
-    "crc32c_generic", "crc32c_intel", "libcrc32c",  # ext4 asks for crc32c by its alias
+    "crc32c_generic", "crc32c_intel", "libcrc32c",  # ext4 requests crc32c by its alias
     "overlay",  # lab hosts that compute
 )  # fmt: skip
 _MINIMAL_MODULES = ("vfio", "vfio_iommu_type1", "mdev", "irqbypass", "virtio_net")
 
 
 def base(paths: Paths, toolchain: Toolchain, artefacts: Artefacts) -> Path:
-    """Return the first archive: it boots by itself; the artefacts only say which modules ours depend on."""
+    """Return the first archive, which can boot by itself. The artefacts only say which modules ours depend on."""
     tree = ModuleTree(toolchain.modules)
     extra = sorted({name for module in artefacts.modules for name in needed_by(module) if tree.has(name)})
     wanted = [*_BOOT_MODULES, *_MINIMAL_MODULES, *extra]
@@ -79,7 +79,7 @@ def with_artefacts(
                 archive.add_tree("lab/compute", compute.host)
             if not guest.kernel.is_user_mode:
                 archive.add_file("lab/guest/initrd", initrd)
-                if guest.kernel.name != DEFAULT_KERNEL:  # which is in the lab host's image
+                if guest.kernel.name != DEFAULT_KERNEL:  # the lab host's image has that kernel
                     archive.add_file("lab/guest/kernel", kernel_image.bootable(paths, guest))
             archive.close()
 
@@ -148,7 +148,7 @@ def _add_busybox(archive: Archive, toolchain: Toolchain) -> None:
 
 
 def _add_modules(archive: Archive, toolchain: Toolchain, modules: Sequence[Module]) -> None:
-    """Add modules with a modules.dep that names only what is there."""
+    """Add modules with a modules.dep that lists only modules in the archive."""
     directory = f"lib/modules/{toolchain.release}"
     tree = ModuleTree(toolchain.modules)
     paths = {module.name: module.path for module in modules}
@@ -167,5 +167,5 @@ def _contents(files: Iterable[Path]) -> Iterable[bytes | str]:
 
 
 def _own_source() -> bytes:
-    """A change of how archives are written makes new ones."""
+    """A change in this file makes new archives."""
     return Path(__file__).read_bytes()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes kernels out of the files in which they are compressed.
+"""Extracts kernels from the files in which they are compressed.
 
-Such a file decompresses its kernel when it boots, for which an emulated processor takes seconds, and a guest's in an
-emulated lab host longer. QEMU boots the kernel itself if it has an entry point for that (PVH, as Debian's kernels do).
+Such a file decompresses its kernel when it boots. An emulated processor takes seconds for that, and a guest in an
+emulated lab host takes longer. QEMU boots an uncompressed kernel directly if the kernel has an entry point for that
+(PVH; Debian's kernels have one).
 """
 
 import lzma
@@ -36,7 +37,7 @@ _LIMIT_S = 60
 
 
 def bootable(paths: Paths, toolchain: Toolchain) -> Path:
-    """Return the kernel as QEMU boots it soonest: without compression, else the compressed file itself."""
+    """Return the file that QEMU boots fastest: the uncompressed kernel if possible, else the compressed file itself."""
 
     def build(directory: Path) -> None:
         if kernel := uncompressed(toolchain.vmlinuz.read_bytes()):
@@ -60,7 +61,7 @@ def uncompressed(image: bytes) -> bytes | None:
 
 
 def _decompressed(data: bytes) -> bytes:
-    """Empty if it is unknown how."""
+    """Return the decompressed payload; empty if its format is unknown."""
     if data.startswith(b"\xfd7zXZ"):
         return lzma.decompress(data)
     if data.startswith(b"\x28\xb5\x2f\xfd"):
@@ -78,6 +79,6 @@ def _has_entry_point(kernel: bytes) -> bool:
 
 
 def _without_relocations(kernel: bytes) -> bytes:
-    """They follow the section headers, for what decompresses the kernel to another place."""
+    """The kernel's relocations follow the section headers; only a decompressor that moves the kernel uses them."""
     _, table, _, _, size, number = _HEADER.unpack_from(kernel)
     return kernel[: table + number * size]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mends two defects of QEMU, because of which the guests of an emulated lab host hang or the lab host is reset.
+"""Patches two defects of QEMU that make guests of an emulated lab host hang, or that reset the lab host.
 
-Both were seen in 11.1.3 and are in the sources of 10.0.13 as well. The program's instructions are replaced by others of
-the same length; one that was compiled otherwise is left as it is.
+Both were seen in 11.1.3 and are also in the sources of 10.0.13. The patch replaces instructions of the program by
+others of the same length. A program that was compiled differently is left unchanged.
 """
 
 import re
@@ -13,7 +13,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Defect:
-    """Where a program has it, `code` with the bad instruction as its group, and what to put in that one's place."""
+    """A defect. `code` matches the place in the program, with the bad instruction as its group; `cure` returns the
+    replacement."""
 
     name: str
     code: re.Pattern[bytes]
@@ -30,11 +31,11 @@ def _locked(instruction: bytes) -> bytes:
 
 
 DEFECTS = (
-    # helper_vmrun() delivers the interrupt that the hypervisor injects, but leaves its vector behind as the processor's
-    # pending exception. Whenever QEMU's threads nudge the processor before the guest exits next, the vector is
-    # delivered once more: at any instruction, also where the guest takes no interrupts, and the guest may hang or
-    # crash. Seen by counting the vectors from 32 that reach x86_cpu_do_interrupt(): none ever should, that path is for
-    # exceptions. The store is needless, for the delivery is told the vector in an argument.
+    # helper_vmrun() delivers the interrupt that the hypervisor injects, but leaves its vector as the processor's
+    # pending exception. If QEMU's threads kick the processor before the guest's next exit, the vector is delivered once
+    # more. That happens at any instruction, even where the guest has interrupts disabled, and the guest may hang or
+    # crash. It was seen by counting the vectors from 32 that reach x86_cpu_do_interrupt(): that path is for exceptions,
+    # so there should be none. The store is unnecessary because the delivery gets the vector as an argument.
     Defect(
         name="VMRUN leaves an interrupt behind",
         code=re.compile(
@@ -47,11 +48,11 @@ DEFECTS = (
         ),
         cure=_nop,
     ),
-    # Each processor that loads the state of its FPU, so at each switch of tasks, clears a bit among the flags of the
-    # *first* processor (cpu_clear_ignne()), in an instruction that is not atomic: what the first processor writes to
-    # those flags at that moment is lost. Seen when it was the end of nested paging at a guest's exit: the hypervisor's
-    # own addresses then were translated by the guest's nested page tables too, which ended in a triple fault. Stopping
-    # and continuing the machine makes it likelier: with `stop` and `cont` every 10 ms it took seconds.
+    # Each processor that loads the state of its FPU, so at each task switch, clears a bit in the flags of the *first*
+    # processor (cpu_clear_ignne()). The instruction is not atomic: a write of the first processor to those flags at
+    # that moment is lost. In one observed case the lost write was the end of nested paging at a guest's exit. The
+    # hypervisor's own addresses were then translated by the guest's nested page tables too, which ended in a triple
+    # fault. Stopping and continuing the machine makes it likelier: with `stop` and `cont` every 10 ms it took seconds.
     Defect(
         name="loading an FPU's state undoes changes of the first processor's flags",
         code=re.compile(
@@ -69,7 +70,8 @@ RECIPE = b"".join(defect.code.pattern + defect.cure(b"instruction") for defect i
 
 
 def mend(program: Path) -> list[str]:
-    """Mend a QEMU for x86-64; returns the names of the defects that are not there exactly once, which are left."""
+    """Patch a QEMU for x86-64. Returns the names of the defects that were not found exactly once, which are left
+    unchanged."""
     code = program.read_bytes()
     left = []
     for defect in DEFECTS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the Debian mirror that this machine already uses, so that no mirror is named in the sources."""
+"""Finds the Debian mirror that this machine already uses, so that the sources name no mirror."""
 
 import os
 import re

@@ -33,7 +33,7 @@ class ModuleTree:
         self._built_in = {_module_name(path) for path in built_in}
 
     def closure(self, names: Iterable[str]) -> list[Module]:
-        """Return modules in an order in which they can be inserted, uncompressed; built-in ones are left out.
+        """Return modules in an order in which they can be inserted uncompressed; built-in ones are left out.
 
         Raises LabError for a name that the kernel does not have.
         """
@@ -46,7 +46,7 @@ class ModuleTree:
         return list(ordered.values())
 
     def has(self, name: str) -> bool:
-        """Whether the kernel has the module or has it built in."""
+        """Whether the kernel has the module, loadable or built in."""
         return name in self._paths or name in self._built_in
 
     def _insertion_order(self, wanted: str) -> Iterator[str]:
@@ -54,13 +54,13 @@ class ModuleTree:
             return
         if wanted not in self._paths:
             raise LabError(f"kernel module {wanted} is not in {self._directory}")
-        # depmod lists all dependencies, direct and indirect, the one to insert first at the end
+        # depmod lists all dependencies, direct and indirect; the last is inserted first
         yield from reversed(self._dependencies[wanted])
         yield wanted
 
 
 def needed_by(module: Path) -> list[str]:
-    """Names of the modules that a module which is not part of a tree depends on (its modinfo `depends`)."""
+    """Names of the modules on which a module outside a tree depends (its modinfo `depends`)."""
     _, mark, rest = module.read_bytes().partition(b"\0depends=")
     return [name.decode() for name in rest.partition(b"\0")[0].split(b",") if name] if mark else []
 

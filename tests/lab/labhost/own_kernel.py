@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a kernel of our own from Debian's source package and fragments of its configuration.
+"""Builds a kernel from Debian's source package and our configuration fragments.
 
-The result has the layout of a Debian toolchain: kernel, modules, and at the place of the headers what is left of
-the build tree when all that modules of others do not need is gone.
+The result has the layout of a Debian toolchain: kernel, modules, and a build tree at the place of the headers. The
+build tree has only the files that external modules need.
 
-A kernel of the architecture `um` (User-mode Linux) is a program of this machine. Its sources are patched and
-completed from tests/lab/kernels/uml first.
+A kernel of the architecture `um` (User-mode Linux) is a program of this machine. Its sources first get the patches and
+drivers of tests/lab/kernels/uml.
 """
 
 import re
@@ -77,7 +77,8 @@ def build_kernel(
     (scratch / "fragment").write_text(fragment, encoding="ascii")
     for addition in additions:
         shutil.copy2(addition, scratch / "additions")
-    # nobody waits for a kernel that takes half an hour; the first tests wait for User-mode Linux
+    # low priority for a kernel that takes half an hour, because nobody waits for it; the first tests wait for User-mode
+    # Linux
     environ = {"ARCH": architecture, "IMAGE": IMAGES[architecture], "NICE": "0" if architecture == "um" else "19"}
     logged(paths, f"{name}-configure", in_root(root, scratch, ["sh", "-c", CONFIGURE]), environ=environ)
     lost = lost_settings(settings(fragment), settings((root / "usr/src/linux/.config").read_text(encoding="ascii")))
@@ -89,7 +90,7 @@ def build_kernel(
 
 
 def settings(config: str) -> dict[str, str]:
-    """Read the format of .config; what "is not set" has the value n."""
+    """Parse a .config; a setting that "is not set" has the value n."""
     found = {}
     for line in config.splitlines():
         if match := re.fullmatch(r"CONFIG_(\w+)=(.*)|# CONFIG_(\w+) is not set", line):
@@ -98,7 +99,7 @@ def settings(config: str) -> dict[str, str]:
 
 
 def lost_settings(wanted: Mapping[str, str], got: Mapping[str, str]) -> list[str]:
-    """Name each setting that has another value than wanted."""
+    """Name each setting whose value differs from the wanted one."""
     return [
         f"{name}={got.get(name, 'n')} instead of {value}"
         for name, value in wanted.items()

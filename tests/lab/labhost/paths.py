@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Paths:
-    """The checkout is only written to under `build/`; the cache is shared by all checkouts of a user."""
+    """The tool writes to the checkout only under `build/`; all checkouts of a user share the cache."""
 
     checkout: Path
     cache: Path
@@ -40,7 +40,7 @@ class Paths:
 
     @property
     def artefacts(self) -> Path:
-        """Copies of what was built from kmod/, for people and other tools."""
+        """Copies of the modules and programs built from kmod/, for people and other tools."""
         return self.checkout / "build" / "kmod"
 
     @property
@@ -50,7 +50,7 @@ class Paths:
 
     @property
     def runs(self) -> Path:
-        """One directory for each boot; removed when the run succeeds."""
+        """One directory for each run; removed when the run succeeds."""
         return self.checkout / "build" / "lab" / "runs"
 
     @property

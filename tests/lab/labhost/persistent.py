@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one lab host that stays: `lab up`, `lab shell`, `lab down`.
+"""The one lab host that keeps running: `lab up`, `lab shell`, `lab down`.
 
-Its state lies in build/lab/up: created by `up`, removed by `down`. QEMU runs in a session of its own under
-timeout(1), so that a forgotten lab host ends by itself. It is reached by ssh on a port of 127.0.0.1.
+Its state lies in build/lab/up: `up` creates it, `down` removes it. QEMU runs in its own session under timeout(1), so
+that a forgotten lab host ends by itself. It is reached by ssh on a port of 127.0.0.1.
 """
 
 import fcntl
@@ -114,7 +114,7 @@ def _wait_for_ssh(state: Path, child: subprocess.Popen[bytes]) -> None:
         if child.poll() is not None:
             break
         try:
-            # a timeout here also covers a port that QEMU accepts on before sshd is there
+            # the timeout is also needed because QEMU accepts on the port before sshd runs
             if subprocess.call([*_ssh(state), "true"], stdin=subprocess.DEVNULL, timeout=30) == 0:
                 return
         except subprocess.TimeoutExpired:
@@ -125,7 +125,7 @@ def _wait_for_ssh(state: Path, child: subprocess.Popen[bytes]) -> None:
 
 
 def _pid(state: Path) -> int | None:
-    """The process group leader of the running lab host; a recycled process number does not pass for one."""
+    """The process group leader of the running lab host; another process with a recycled number does not count."""
     try:
         pid = int((state / "pid").read_text(encoding="ascii"))
         command = Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How QEMU is called, how it emulates, and the machine that a lab host is."""
+"""The QEMU command line, the kind of emulation, and the machine of a lab host."""
 
 import os
 import platform
@@ -25,7 +25,7 @@ by byte; without them it is 8 bytes at a time. With `la57` page tables have one 
 
 @dataclass(frozen=True, kw_only=True)
 class Emulation:
-    """How the lab host's CPUs are made."""
+    """The kind of CPUs that the lab host has."""
 
     kvm: bool
     icount: bool
@@ -34,8 +34,8 @@ class Emulation:
     def arguments(self) -> list[str]:
         """Options for QEMU. With icount time is virtual: it depends on instructions, not on this machine's load.
 
-        There each byte of a `rep movsb` or `rep stosb` counts as an instruction, so that a kernel that uses them clears
-        1 GB/s, a tenth of what real ones do, for 0.4 ms at a time in which it gives the processor to nobody.
+        With icount each byte of a `rep movsb` or `rep stosb` counts as an instruction. A kernel that uses them clears 1
+        GB/s, a tenth of the speed of real machines, and keeps the processor for 0.4 ms at a time.
         """
         if self.icount:
             return [
@@ -49,13 +49,14 @@ class Emulation:
 
 @dataclass(frozen=True, kw_only=True)
 class Wire:
-    """One end of what joins two lab hosts, of which each knows the other's socket. `number`: of the host, 1 or 2."""
+    """One end of the network link between two lab hosts; each end knows the other's socket. `number`: of the host, 1 or
+    2."""
 
     directory: Path
     number: int
 
     def arguments(self) -> list[str]:
-        """Options for QEMU. Nobody waits for the other: what is sent before that is there is lost."""
+        """Options for QEMU. Neither host waits for the other: packets sent before the other host exists are lost."""
         here, there = (_escape(self.directory / f"wire-{number}") for number in (self.number, 3 - self.number))
         ends = f"local.type=unix,local.path={here},remote.type=unix,remote.path={there}"
         return [
@@ -85,7 +86,7 @@ class Machine:
     reboots: bool = False
 
     def arguments(self) -> list[str]:
-        """Options for QEMU. COMMAND's output comes out of QEMU's stdout."""
+        """Options for QEMU. QEMU's stdout has COMMAND's output."""
         options = [
             "-nodefaults", "-no-user-config", "-display", "none",
             *([] if self.reboots else ["-no-reboot"]),
@@ -98,7 +99,7 @@ class Machine:
             "-d", "cpu_reset", "-D", str(self.reset_log),
             "-device", "edu,addr=0x10",
             "-device", "virtio-serial-pci",
-            # not `stdio`: its port counts as unplugged, and writes block, once our stdin is at its end
+            # not `stdio`: once our stdin is at its end, its port counts as unplugged, and writes block
             "-chardev", "file,id=output,path=/dev/stdout",
             "-device", "virtserialport,chardev=output,name=lab.output",
             "-chardev", f"file,id=report,path={_escape(self.report)}",
@@ -134,7 +135,8 @@ def _escape(path: Path) -> str:
 def command(root: Path) -> list[str]:
     """The command of the QEMU in a root file system, run with that system's own libc, without chroot.
 
-    Never this machine's own: stock ones let the guests of an emulated host hang or reset it (labhost/mending.py).
+    This machine's own QEMU is never used: unpatched ones let the guests of an emulated host hang, or reset the host
+    (labhost/mending.py).
     """
     return [
         str(root / "usr/lib64/ld-linux-x86-64.so.2"),
@@ -146,11 +148,11 @@ def command(root: Path) -> list[str]:
 
 
 def kvm_usable(paths: Paths, qemu: Sequence[str], toolchain: Toolchain, initrd: Path) -> bool:
-    """Whether a kernel really boots under KVM here; asked once per boot of this machine.
+    """Whether a kernel really boots under KVM here; tried once per boot of this machine.
 
-    A /dev/kvm that can be opened proves nothing: nested hypervisors exist that die in the kernel's decompressor.
-    Never on a machine that is itself virtual: guests in the lab host would be three hypervisors deep, and one that
-    booted the lab host let it die without a word when its guests ran.
+    A /dev/kvm that can be opened proves nothing: under some nested hypervisors the kernel's decompressor crashes. KVM
+    is never used on a machine that is itself virtual, where guests in the lab host would run under three nested
+    hypervisors. One such machine booted the lab host, but the lab host died silently when its guests ran.
     """
     if not _kvm_possible():
         return False
@@ -162,7 +164,7 @@ def kvm_usable(paths: Paths, qemu: Sequence[str], toolchain: Toolchain, initrd: 
     usable = probe_kvm(qemu, toolchain.vmlinuz, initrd)
     say("KVM works" if usable else "KVM does not work here: the lab emulates (TCG)")
     for old in paths.cache.glob("kvm-*"):
-        if old != answer:  # which another run may have written meanwhile
+        if old != answer:  # another run may have written it meanwhile
             old.unlink(missing_ok=True)
     partial = answer.with_name(f"partial-{answer.name}-{os.getpid()}")
     partial.write_text("yes" if usable else "no", encoding="ascii")
@@ -175,13 +177,13 @@ def _kvm_possible() -> bool:
 
 
 def is_virtual(cpuinfo: Path) -> bool:
-    """Whether a hypervisor runs this machine; it says so in a processor flag."""
+    """Whether this machine runs under a hypervisor, according to the processor flag."""
     flags = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text(encoding="ascii"), re.M)
     return flags is not None and "hypervisor" in flags[1].split()
 
 
 def probe_kvm(qemu: Sequence[str], vmlinuz: Path, initrd: Path, limit_s: float = _PROBE_LIMIT_S) -> bool:
-    """Boot a kernel under KVM; False if it does not report in time, whatever the reason."""
+    """Boot a kernel under KVM; False if it does not report in time for any reason."""
     with tempfile.TemporaryDirectory(prefix="lab-kvm-") as directory:
         serial = Path(directory) / "serial"
         command = [

@@ -28,7 +28,7 @@ def mmdebstrap(
 ) -> None:
     """Make a Debian root file system at `root`.
 
-    `suite` may be a SUITE-backports: what is there is preferred to what is in SUITE. `hook` is a shell script
+    `suite` may be a SUITE-backports: its packages are preferred to those in SUITE. `hook` is a shell script
     whose $1 is the root.
     """
     if os.geteuid() != 0:
@@ -57,7 +57,7 @@ def mmdebstrap(
 
 
 def ext4(paths: Paths, name: str, source: Path, image: Path, *, spare_mib: int) -> None:
-    """Make a sparse image of a directory, with room for what is written while it runs."""
+    """Make a sparse image of a directory, with spare room for files written at run time."""
     entries = [entry.lstat() for entry in source.rglob("*")]
     used = sum(entry.st_blocks * 512 for entry in entries)
     with image.open("wb") as file:
@@ -80,8 +80,8 @@ def logged(
 def in_root(root: Path, tree: Path, command: Sequence[str]) -> list[str | Path]:
     """Wrap a command so that it runs in a root file system, with `tree` on /src and as working directory.
 
-    The mounts live in a mount namespace of their own and end with the command. objtool needs /proc. The caller's place
-    for temporary files is not there.
+    The mounts live in their own mount namespace and end with the command. objtool needs /proc. The caller's directory
+    for temporary files is not mounted.
     """
     script = (
         'root=$1 tree=$2; shift 2; mount -t proc proc "$root/proc" && mkdir -p "$root/src" && '

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boots a fresh lab host, runs one command in it, and says how that ended.
+"""Boots a fresh lab host, runs one command in it, and reports how that ended.
 
-A run owns a directory with its initial RAM disk and logs; a neighbour, a second lab host on one wire with the first,
-has one in that. QEMU is a child that the kernel kills when this process dies, so that nothing is left behind however a
-run ends.
+A run owns a directory with its initial RAM disk and logs. A neighbour, which is a second lab host on one wire with the
+first, has a directory in it. QEMU is a child that the kernel kills when this process dies, so nothing is left behind
+however a run ends.
 """
 
 import os
@@ -39,7 +39,7 @@ _NEIGHBOUR_LIMIT_S = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a lab host is to be; the same for `run` and `up`."""
+    """The options of a lab host; the same for `run` and `up`."""
 
     kernel: str = DEFAULT_KERNEL
     guest_kernel: str = DEFAULT_KERNEL
@@ -61,12 +61,12 @@ class Options:
 
     @property
     def mode(self) -> str:
-        """Which user space comes up."""
+        """The user space that is booted."""
         return next((mode for mode in ("minimal", "bare", "systemd") if getattr(self, mode)), "host")
 
 
 def parts_of(paths: Paths, options: Options) -> Ingredients:
-    """Return what such a lab host is put together from; builds what is missing."""
+    """Return the parts of a lab host with these options; builds missing ones."""
     return ingredients(
         paths,
         options.kernel,
@@ -105,7 +105,7 @@ def machine(
     )
     words = [
         "console=ttyS0", *_command_line(options, parts), "watchdog_thresh=60", "net.ifnames=0",
-        # as advised for GPU hosts: else khugepaged and the like keep the engine thread waiting for milliseconds
+        # recommended for GPU hosts: otherwise khugepaged and similar threads delay the engine thread for milliseconds
         "preempt=full",
         "iomem=relaxed",  # tests raise the interrupts of a device that has a driver
         f"lab.guest_kernel={options.guest_kernel}",
@@ -123,7 +123,7 @@ def machine(
         report=directory / "report",
         checkout=paths.checkout,
         root_image=parts.host_image,
-        # the host's image has the default kernel's, with our module that DKMS built among them
+        # the host's image has the default kernel's modules, including ours, which DKMS built
         modules_image=None if options.minimal or options.kernel == DEFAULT_KERNEL else parts.toolchain.modules_image,
         compute_image=parts.compute_image,
         ssh_port=ssh_port,
@@ -133,7 +133,7 @@ def machine(
 
 
 def user_mode_machine(paths: Paths, options: Options, parts: Ingredients, directory: Path, job: str) -> UserModeMachine:
-    """Describe such a lab host under User-mode Linux, and write its initial RAM disk."""
+    """Describe a lab host with these options under User-mode Linux, and write its initial RAM disk."""
     return UserModeMachine(
         program=parts.toolchain.vmlinuz,
         memory_mib=options.memory_mib,
@@ -157,7 +157,7 @@ def _initial_disk(parts: Ingredients, directory: Path, job: str, job_files: Mapp
 
 
 def _command_line(options: Options, parts: Ingredients) -> list[str]:
-    """What every kernel of the lab is told."""
+    """The command line options of every kernel in the lab."""
     return [
         "loglevel=5", "panic=-1", "log_buf_len=4M",
         f"lab.mode={options.mode}", f"lab.kernel={options.kernel}",
@@ -168,23 +168,23 @@ def _command_line(options: Options, parts: Ingredients) -> list[str]:
 
 
 def run(paths: Paths, options: Options, words: Sequence[str]) -> int:
-    """Run a command in a fresh lab host; its output goes to our stdout as it comes.
+    """Run a command in a fresh lab host; its output goes to our stdout at once.
 
     Returns its exit status or, if that is 0, its neighbour's; or EXIT_SPLAT, EXIT_TIMEOUT, EXIT_LAB_FAILED. Logs are
-    kept unless it is 0. What ends by a fault of the lab's own is run once more, in another lab host.
+    kept unless the status is 0. A run that fails because of the lab itself is repeated once, in another lab host.
     """
     parts = parts_of(paths, options)
     status, directory = _run(paths, options, parts, words)
     if fault := unsteady.fault(status, directory):
         # tests/run counts these lines
         say(f"unsteady: {fault}; the command is run once more in a fresh lab host")
-        time.sleep(1)  # directories of runs are named after the second
+        time.sleep(1)  # directories of runs are named by the second they start in
         status, _ = _run(paths, options, parts, words)
     return status
 
 
 def _run(paths: Paths, options: Options, parts: Ingredients, words: Sequence[str]) -> tuple[int, Path]:
-    """Exit status, and where the logs are unless it is 0."""
+    """Return the exit status, and the directory of the logs, which are kept unless the status is 0."""
     directory = paths.runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     directory.mkdir(parents=True)
     wire = Wire(directory=directory, number=1) if options.neighbour else None
@@ -212,7 +212,8 @@ def _run(paths: Paths, options: Options, parts: Ingredients, words: Sequence[str
 
 @contextmanager
 def _neighbour(paths: Paths, options: Options, parts: Ingredients, directory: Path) -> Iterator[Callable[[], int]]:
-    """While the body runs, the second lab host does, if there is one; yields what waits for its end and judges it."""
+    """Run the second lab host, if there is one, while the body runs. Yields a function that waits for its end and
+    returns its status."""
     if not options.neighbour:
         yield lambda: 0
         return
@@ -262,7 +263,8 @@ def _boot(command: Sequence[str], limit_s: float, report: Path) -> bool:
                     sys.stdout.buffer.write(data)
                     sys.stdout.buffer.flush()
                 elif is_complete(report):
-                    # the command has ended and said so: a host that hangs while powering off loses nothing
+                    # the command has ended and reported its status: nothing is lost when the host hangs while it powers
+                    # off
                     deadline = min(deadline, time.monotonic() + _POWER_OFF_LIMIT_S)
             return is_complete(report)
         finally:
@@ -271,7 +273,7 @@ def _boot(command: Sequence[str], limit_s: float, report: Path) -> bool:
 
 
 def _boot_user_mode(host: UserModeMachine, limit_s: float) -> bool:
-    """Run User-mode Linux to its end and forward what its command writes; False if the time limit ended it."""
+    """Run User-mode Linux to its end and forward its command's output; False if the time limit ended it."""
     deadline = time.monotonic() + limit_s
     host.output.touch()
     messages, messages_of_kernel = os.pipe()
@@ -303,14 +305,14 @@ def _boot_user_mode(host: UserModeMachine, limit_s: float) -> bool:
                 elif time.monotonic() >= deadline:
                     return is_complete(host.report)
         finally:
-            # its processes are of its session; the kernel alone would leave them behind
+            # its processes are in its session; killing the kernel alone would leave them behind
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             os.close(messages)
 
 
 def _note_end(child: subprocess.Popen[bytes], log: IO[bytes]) -> None:
-    """Add to QEMU's messages how it ended."""
+    """Append to QEMU's messages how QEMU ended."""
     with suppress(subprocess.TimeoutExpired):
         status = child.wait(_POWER_OFF_LIMIT_S)
         name = signal.Signals(-status).name if status < 0 else ""
@@ -319,12 +321,12 @@ def _note_end(child: subprocess.Popen[bytes], log: IO[bytes]) -> None:
 
 
 def is_complete(report: Path) -> bool:
-    """Whether the lab host wrote all it had to say."""
+    """Whether the lab host's report is complete."""
     return report.is_file() and report.read_bytes().endswith(b"\nend\n")
 
 
 def _judge(options: Options, host: Machine | UserModeMachine, in_time: bool) -> int:
-    """Turn what the lab host left behind into an exit status."""
+    """Turn the files that the lab host left behind into an exit status."""
     if not host.report.parent.is_dir():
         raise LabError(f"{host.report.parent} was removed while the lab host ran: its result is lost")
     serial = host.serial_log.read_text(errors="replace") if host.serial_log.exists() else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the kernel's own VFIO selftests, of the newest kernel there is, as static programs that know our device."""
+"""Builds the kernel's own VFIO selftests, from the newest kernel, as static programs that know our device."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ from labhost.progress import step
 from labhost.rootfs import in_root, logged, mmdebstrap
 from labhost.snapshot import Snapshot
 
-# 6.18 brought the tests; what they say of a device does not depend on the kernel they come with.
+# 6.18 introduced the tests; their results for a device do not depend on the kernel they come with.
 _SUITE = "trixie-backports"
 _PACKAGES = ("gcc", "libc6-dev", "linux-source", "make", "rsync", "uuid-dev", "xz-utils")
 _SOURCES = ("kmod/uapi/vgpu_device.h", "tests/kmod/selftests")
@@ -26,7 +26,7 @@ sh /src/tests/kmod/selftests/build "/usr/src/$linux" /src/kmod/uapi /src/program
 
 
 def vfio_selftests(paths: Paths) -> Path:
-    """Return the directory of the programs; copies are in build/selftests for who runs them in a lab host."""
+    """Return the directory of the programs. Copies are in build/selftests for use in a lab host."""
     sources = Snapshot.take(paths.checkout, _SOURCES)
 
     def build(directory: Path) -> None:

@@ -14,14 +14,14 @@ from labhost.cache import digest
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Sources as they were at one moment: what is hashed is what is built, also while someone edits them."""
+    """Sources at one moment: the build uses exactly the files that were hashed, even while someone edits them."""
 
     files: Mapping[str, tuple[int, bytes]]
     """Mode and content, of a symbolic link its target, by path relative to the checkout."""
 
     @classmethod
     def take(cls, checkout: Path, places: Sequence[str]) -> "Snapshot":
-        """Read files and directories, tracked or not, without what git ignores; those that are absent are left out."""
+        """Read files and directories, tracked or not, without those that git ignores; absent ones are left out."""
         files = {}
         for name in _source_names(checkout, places):
             with suppress(FileNotFoundError):
@@ -29,7 +29,7 @@ class Snapshot:
         return cls(files)
 
     def key(self, *others: str | bytes) -> str:
-        """The cache key of what is made of them and of `others`."""
+        """The cache key of a build result made from the sources and `others`."""
         contents = (part for name, (_, data) in sorted(self.files.items()) for part in (name, data))
         return digest([*others, *contents])
 

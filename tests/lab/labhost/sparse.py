@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks kmod/ with sparse; sources that passed under a kernel are not checked under it again."""
+"""Checks kmod/ with sparse. Sources that passed under a kernel are not checked under it again."""
 
 import os
 import shutil
@@ -16,12 +16,13 @@ from labhost.toolchain import Toolchain
 _SOURCES = ("kmod", "VERSION")
 _LIMIT_S = 900.0
 _FLAGS = "-Wsparse-error"
-# Debian's headers of 7.x lack the script that finds Debian's sparse too old for them; it is told what it does not know.
+# Debian's headers of 7.x lack the script that rejects Debian's sparse as too old. The options make up for what this
+# sparse does not know.
 _FLAGS_7X = f"{_FLAGS} -D__typeof_unqual__=__typeof__ '-D__builtin_strlen(text)=(sizeof(text)-1)'"
 
 
 def sparse(paths: Paths, toolchain: Toolchain) -> None:
-    """Raise BuildError, which has what sparse said, if it or the compiler finds anything."""
+    """Raise BuildError with the output if sparse or the compiler finds anything."""
     sources = Snapshot.take(paths.checkout, _SOURCES)
     name = f"sparse-{toolchain.kernel.name}"
     newest = toolchain.kernel.split

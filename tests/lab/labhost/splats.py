@@ -4,7 +4,7 @@
 import re
 from collections.abc import Iterable
 
-# Only lines of the kernel itself: what user space writes to the log starts with its own name.
+# Only lines of the kernel itself: lines that user space writes to the log start with the program's name.
 _COMPLAINT = re.compile(
     r"^\[\s*\d+\.\d+\](?:\[\s*[TC]\d+\])? (?:"
     r"(?:\[ )?BUG: |WARNING: |Oops|KASAN|UBSAN: |KCSAN: |kernel BUG at |INFO: task |INFO: possible recursive locking|"
@@ -27,7 +27,7 @@ def complaints(log: str) -> list[str]:
 
 
 def _extents(starts: list[int], total: int) -> Iterable[tuple[int, int]]:
-    """Complaints that begin within another's lines are part of it."""
+    """A complaint that begins within the lines of another is part of that one."""
     end = 0
     for start in starts:
         if start >= end:
@@ -36,11 +36,11 @@ def _extents(starts: list[int], total: int) -> Iterable[tuple[int, int]]:
 
 
 def stale_breakpoint(log: str) -> bool:
-    """Whether the kernel fell over a breakpoint that is not in its text.
+    """Whether the kernel stopped at a breakpoint that is no longer in its text.
 
-    It writes breakpoints there while it changes its text (static keys), and takes them away when no processor can be at
-    them any more; no machine meets one later. QEMU's emulated processors do, rarely: one translates the text while
-    another, which does not yet know that it is being translated, writes to it.
+    The kernel writes breakpoints while it changes its text (static keys), and removes them when no processor can be at
+    them any more. A real machine never meets one later. QEMU's emulated processors rarely do: one processor translates
+    the text while another writes to it without knowing yet of the translation.
     """
     found = _BREAKPOINT.search(log)
     return found is not None and found[1] != "cc"

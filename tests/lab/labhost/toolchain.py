@@ -10,7 +10,7 @@ from labhost.paths import Paths
 from labhost.progress import step
 from labhost.rootfs import MKFS, ext4, mmdebstrap
 
-# The kernel's files are unpacked, not installed: installing would build an initial RAM disk nobody uses.
+# The kernel's files are unpacked, not installed: an installation would build an unused initial RAM disk.
 # They match the headers because they come from the same run against the same mirror.
 _DOWNLOAD_KERNEL = """set -eu
 root=$1
@@ -41,10 +41,11 @@ printf '%s' "$release" > "$root/kernel-release"
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """A kernel of a Debian suite, with the compiler its headers want; `split` if it comes in several packages.
+    """A kernel of a Debian suite, with the compiler that its headers require; `split` if it comes in several packages.
 
-    With `fragments`, of a configuration in tests/lab/kernels, it is built here from the sources of `series`: for a
-    virtual machine, or as User-mode Linux if its `architecture` is `um`. The series `7.x` is whatever is the newest.
+    With `fragments`, which are configurations in tests/lab/kernels, it is built here from the sources of `series`: for
+    a
+    virtual machine, or as User-mode Linux if its `architecture` is `um`. The series `7.x` is the newest one.
     """
 
     name: str
@@ -58,7 +59,7 @@ class Kernel:
 
     @property
     def is_user_mode(self) -> bool:
-        """Whether it is a program of this machine."""
+        """Whether the kernel runs as a program of this machine."""
         return self.architecture == "um"
 
 
@@ -79,7 +80,7 @@ KERNELS = {
     for kernel in (
         Kernel(name="6.12", suite="trixie", compiler="gcc-14"),
         Kernel(name="6.1", suite="bookworm", compiler="gcc-12"),
-        # whatever is the newest
+        # the newest one
         Kernel(name="7.x", suite="trixie-backports", compiler="gcc-14", split=True),
         Kernel(name="debug", suite="trixie", compiler="gcc-14", series="6.12", fragments=("debug.config",)),
         _user_mode("uml", "uml.config", "uml-virtual-time.config"),
@@ -92,19 +93,19 @@ DEFAULT_KERNEL = "6.12"
 
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
-    """A root file system that builds for one kernel, and that kernel's own files."""
+    """A root file system with a compiler for one kernel, and that kernel's own files."""
 
     kernel: Kernel
     directory: Path
 
     @property
     def root(self) -> Path:
-        """Where to chroot to."""
+        """The directory for chroot."""
         return self.directory / "root"
 
     @property
     def release(self) -> str:
-        """What `uname -r` says under this kernel."""
+        """The output of `uname -r` under this kernel."""
         return (self.root / "kernel-release").read_text(encoding="ascii")
 
     @property

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells what only the lab can be to blame for from what may be the product's doing.
+"""Separates failures that only the lab can have caused from failures that the product may have caused.
 
-Only the former is run again. A kernel that complained, a command that reported a status and a time limit that passed
-may all be the product's doing.
+Only the former are run again. A kernel complaint, a status that the command reported and an expired time limit may all
+come from the product.
 """
 
 import re
@@ -15,12 +15,14 @@ _KILLED = re.compile(r"^QEMU was killed by (SIG\w+)$", re.MULTILINE)
 
 
 def end_of_qemu(status: int, name: str) -> str:
-    """The line that QEMU's log ends with; `name` is the signal's if the status, as of Popen, is below 0."""
+    """The line at the end of QEMU's log. `name` is that of the signal, if the status, in the form of Popen, is below
+    0."""
     return f"QEMU was killed by {name}" if status < 0 else f"QEMU ended with exit status {status}"
 
 
 def fault(status: int, directory: Path) -> str | None:
-    """Why the run with these logs, which ended with this status, is the lab's fault; None if it may not be."""
+    """The reason why a failed run with this status and these logs is the lab's fault; None if the product may have
+    caused it."""
     if status == 0:
         return None
     serial_logs = [log.read_text(errors="replace") for log in directory.rglob("serial.log")]
