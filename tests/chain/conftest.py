@@ -42,7 +42,7 @@ def guests(libvirt_session: Guests, gpu: Gpu) -> Iterator[Guests]:
 
 @pytest.fixture
 def there(guests: Guests, second_gpu: Gpu) -> Iterator[libvirt.virConnect]:
-    """Another libvirt; to this one it is another host."""
+    """A second libvirt, which looks like another host to the first."""
     with second_libvirt() as connection:
         yield connection
     poll(lambda: not any(one.open for one in second_gpu.slices().values()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests with real guests share."""
+"""Helpers of the tests with real guests."""
 
 import json
 import subprocess
@@ -20,5 +20,5 @@ def records(guest: Guest, record: str) -> list[dict[str, Any]]:
 
 
 def virsh(*arguments: str) -> str:
-    """What libvirt's own command says. CalledProcessError."""
+    """The output of libvirt's own command. Raises CalledProcessError."""
     return subprocess.run(["virsh", *arguments], check=True, capture_output=True, text=True).stdout

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for the host agent behind the real socket server: notes each call, refuses what it is told to refuse.
+"""A stand-in for the host agent behind the real socket server: records each call, and refuses on demand.
 
     python3 hook_agent.py SOCKET DIRECTORY
 
 Calls are appended to DIRECTORY/calls, one JSON object a line. While DIRECTORY/refuse exists, `prepare` is refused with
-the code and the reason that are its first two lines, unless every device is one of those on the others.
-Imports nothing that is not in the checkout.
+the code and the reason on its first two lines, unless the lines after them list every device. Imports only modules of
+the checkout.
 """
 
 import json
@@ -20,7 +20,7 @@ from vgpumgr_agent.refused import Refused
 
 
 class NotingService:
-    """Everything it is asked, in a file."""
+    """Records every question in a file."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This lab host with our hook installed in its libvirt, VMs that only exist for it, and an agent that notes calls.
+"""This lab host with our hook installed in its libvirt, VMs that exist only for it, and an agent that records calls.
 
-The VMs are started paused: the hook's life of a VM has no guest in it.
+The VMs are started paused: the hook never needs a running guest.
 """
 
 import json
@@ -48,7 +48,7 @@ _DOMAIN = """
 
 
 def install() -> None:
-    """As the role does; the paths are those that the files themselves name."""
+    """Install it the way the role does; the files themselves contain the paths."""
     for source, target in (("vgpumgr", FRONT), ("hook_client.py", CLIENT)):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(CHECKOUT / "agent/hook" / source, target)
@@ -62,7 +62,7 @@ def remove() -> None:
 
 
 def reload_hooks() -> None:
-    """libvirtd looks for hooks when it starts and when it is told to; return when it has."""
+    """Make libvirtd look for hooks, which it does at its start and on request; return when it has."""
     seen, daemon = STATE / "reloaded", HOOKS / "daemon"
     STATE.mkdir(exist_ok=True)
     HOOKS.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,8 @@ def libvirtd() -> int:
 
 
 def restart_libvirtd() -> None:
-    """As systemd does: one that has not ended in time is killed. Running VMs stay, connections do not."""
+    """Restart libvirtd the way systemd does: it is killed if it has not ended in time. Running VMs stay, connections do
+    not."""
     pid = libvirtd()
     os.kill(pid, signal.SIGTERM)
     try:
@@ -91,7 +92,7 @@ def restart_libvirtd() -> None:
 
 
 def virsh(*words: str) -> subprocess.CompletedProcess[str]:
-    """What a user types, and sees."""
+    """Run a command like a user, and return the output."""
     return subprocess.run(
         ["virsh", "-q", "-c", "qemu:///system", *words], capture_output=True, text=True, timeout=120, check=False
     )
@@ -122,7 +123,7 @@ class Agent:
             self.process = None
 
     def refuse(self, code: str, reason: str, *, prepared: Sequence[str] = ()) -> None:
-        """What has other devices than those, or none."""
+        """Refuse `prepare` unless every device of the VM is one of `prepared`."""
         (STATE / "refuse").write_text("\n".join((code, reason, *prepared)))
 
     def agree(self) -> None:
@@ -132,7 +133,7 @@ class Agent:
         (STATE / "calls").unlink(missing_ok=True)
 
     def calls(self, vm: "Vm") -> list[tuple[str, str]]:
-        """What was called about a VM, each with the VM's name or the reason of its end."""
+        """The calls about a VM, each with the VM's name or the reason of its end."""
         with suppress(FileNotFoundError):
             lines = map(json.loads, (STATE / "calls").read_text().splitlines())
             return [(line[0], line[4]) for line in lines if line[1] == vm.uuid]
@@ -141,7 +142,8 @@ class Agent:
 
 @dataclass
 class Vm:
-    """A defined domain. `metadata`: the element of ours or another; `migratable`: its one slice does not keep it."""
+    """A defined domain. `metadata`: our metadata element or another; `migratable`: its one slice does not prevent
+    migration."""
 
     name: str
     metadata: str = ""
@@ -161,7 +163,7 @@ class Vm:
         connection.defineXML(xml)
 
     def domain(self) -> libvirt.virDomain:
-        """By a connection of its own: a restart of libvirtd breaks it."""
+        """Over a new connection: a restart of libvirtd breaks older ones."""
         return libvirt.open("qemu:///system").lookupByUUIDString(self.uuid)
 
     def start(self) -> None:

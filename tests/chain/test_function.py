@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The function in a real guest: read and reset by its kernel, pulled out under it and plugged in again."""
+"""The function in a real guest: its kernel reads and resets it; it is unplugged while in use and plugged in again."""
 
 import base64
 import os
@@ -15,8 +15,8 @@ EXIT_DEVICE, EXIT_ERROR = 3, 5  # kmod/guest/tool/exit.h
 WORK = "vgpu-exercise saturate --json --op delay --delay-us 500 --seconds 600"
 NAPS = "vgpu-exercise saturate --json --op nop --nap-us 2000000 --seconds 600"
 FIND = "cd $(dirname $(grep -l 0x5647 /sys/bus/pci/devices/*/device)); "
-# Vendor and device, class, subsystem; where the MSI-X table is; what PCI Express can do. The rest is the guest kernel's
-# to write, or the VMM's to change.
+# Vendor and device, class, subsystem; the place of the MSI-X table; the PCI Express capabilities. The guest kernel may
+# write the other bits, or the VMM may change them.
 FIXED = [*range(0x04), *range(0x08, 0x0C), *range(0x2C, 0x30), 0x40, *range(0x44, 0x4C), 0x50, *range(0x54, 0x58)]
 
 
@@ -25,7 +25,8 @@ def printed(guest: Guest, name: str) -> str:
 
 
 def test_a_guest_reads_the_function_and_resets_it(gpu: Gpu, guests: Guests) -> None:
-    """Whoever works when the function is reset is told so, whoever opens it meanwhile has to wait, and all goes on."""
+    """A reset is reported to programs that work on the function, programs that open it meanwhile wait, and all go
+    on."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
     command = (
@@ -59,9 +60,10 @@ def test_a_guest_reads_the_function_and_resets_it(gpu: Gpu, guests: Guests) -> N
 
 
 def test_a_slice_pulled_out_of_a_guest_can_be_plugged_in_again(gpu: Gpu, guests: Guests) -> None:
-    """A bare `remove`, while QEMU does not even run: the rest of the host goes on, the guest's users learn it is gone.
+    """A bare `remove` while QEMU is stopped: the rest of the host goes on, and the guest's users learn that the slice
+    is gone.
 
-    Then the same UUID in the same guest, which works as if nothing had been.
+    Then a slice with the same UUID works in the same guest as if nothing had happened.
     """
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
@@ -72,7 +74,7 @@ def test_a_slice_pulled_out_of_a_guest_can_be_plugged_in_again(gpu: Gpu, guests:
     )
     guest = guests.start("guest-blue", slices=(uuid,), command=command)
     guest.wait_for("^vgpu.up=", timeout_s=BOOT_S)
-    gpu.wait_queued(uuid, least=800, timeout_s=BOOT_S)  # for longer than until it is removed
+    gpu.wait_queued(uuid, least=800, timeout_s=BOOT_S)  # longer than the slice exists
 
     os.kill(guest.qemu_pid(), signal.SIGSTOP)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenCL programs in real guests: guest's library, window, executor, PoCL, in leases of the kernel's engine."""
+"""OpenCL programs in real guests: guest's library, window, executor and PoCL, under leases of the kernel's engine."""
 
 import os
 import re
@@ -21,17 +21,18 @@ pytestmark = pytest.mark.skipif(not COMPUTE.exists(), reason="this lab host does
 
 POINT = 0.01
 TIMESLICE_US, CHUNK_US = 5_000, 5_000  # the latter: VGPU_LENDING_CHUNK_NS of the module
-SPANS = 200  # of timeslice and chunk, at least, that lease time is looked at over
+SPANS = 200  # of timeslice and chunk: the shortest stretch of lease time to measure
 WINDOW_S = max(3.0, SPANS * (TIMESLICE_US + CHUNK_US) / 1e6)
-COMPILED_S = 120.0  # until a program has its first frame, emulated
+COMPILED_S = 120.0  # until a program has its first frame, with emulation
 MEMORY_MIB = 128
-SLICE_MEMORY = "mem64m"  # a child takes 16 MiB of it at a time
+SLICE_MEMORY = "mem64m"  # a child allocates 16 MiB of it at a time
 AGAIN_S = 60.0
-# Some tens of ms a frame and a few a kernel, emulated; enough of them under way that a busy guest does not run dry.
+# With emulation a frame takes some tens of ms and a kernel a few. Enough of them are queued that a busy guest always
+# has work.
 DRAWING = ("--iterations", "1000", "--rows", "8", "--ahead", "8")
 DRAW = " ".join(("mandelbrot", *DRAWING))
-# A life is from one start of the program to the next. What ends it says so; the next one does not begin at once, else
-# a program without a device would fill the console.
+# A life lasts from one start of the program to the next. Its end is reported. The next one does not start at once,
+# because a program without a device would fill the console.
 LIVES = f"""
 while :; do
     {DRAW}
@@ -39,7 +40,7 @@ while :; do
     sleep 1
 done
 """
-# The first life ends by a kill in the guest.
+# A kill in the guest ends the first life.
 KILLED = f"""
 {DRAW} >/tmp/first &
 until grep -q '"frame": 3' /tmp/first; do sleep 0.1; done
@@ -64,7 +65,7 @@ ENDED = re.compile(r"^vgpu\.ended=(\d+)\s*$", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def right() -> Iterator[Future[Frames]]:
-    """Each frame of the zoom as PoCL computes it without us, while guests boot."""
+    """Each frame of the zoom, computed by PoCL without vgpumgr, while guests boot."""
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(zoom, *DRAWING)
 
@@ -85,24 +86,24 @@ class Painter:
     executor: SliceExecutor
 
     def lives(self) -> list[Frames]:
-        """The frames that each life of the program has drawn so far; the last one may go on."""
+        """The frames that each life of the program has drawn so far; the last life may go on."""
         return [frames(said) for said in ENDED.split(self.guest.console())[::2]]
 
     def statuses(self) -> list[int]:
-        """With which of them the program ended."""
+        """The exit status of each life that has ended."""
         return [int(status) for status in ENDED.findall(self.guest.console())]
 
     def drawn(self) -> int:
-        """How many frames there are, of all lives."""
+        """The number of frames of all lives."""
         return sum(len(life) for life in self.lives())
 
     def wait_drawn(self, more: int, *, timeout_s: float = AGAIN_S) -> None:
-        """Until it has drawn so many more than now."""
+        """Wait until it has drawn that many more frames than now."""
         least = self.drawn() + more
         poll(lambda: self.drawn() >= least, timeout_s=timeout_s)
 
     def wait_life(self, after: int) -> None:
-        """Until a life has drawn that follows the first `after`; those between may have found no device."""
+        """Wait until a life after the first `after` has drawn; lives in between may have found no device."""
         poll(lambda: any(len(life) > 1 for life in self.lives()[after:]), timeout_s=COMPILED_S)
 
     def wrong(self, right: Frames) -> list[Frames]:
@@ -111,7 +112,7 @@ class Painter:
 
 @pytest.fixture
 def painting(leasing: Gpu, guests: Guests) -> Iterator[Callable[..., list[Painter]]]:
-    """Starts guests that draw: `painting({"blue": "shell command"})`; returns once all have."""
+    """Starts guests that draw: `painting({"blue": "shell command"})`; returns once all of them have drawn."""
     running: list[SliceExecutor] = []
 
     def start(commands: dict[str, str], *, wait: bool = True) -> list[Painter]:
@@ -186,7 +187,7 @@ def test_whatever_is_killed_the_neighbour_goes_on_and_its_guest_computes_again(
     victim, neighbour = painting({"blue": KILLED + LIVES, "green": LIVES})
     executor, expected = victim.executor, right.result()
 
-    # The program itself, in the guest: its child ends with it, and the next one gets a child of its own.
+    # The program in the guest is killed: its child ends with it, and the next program gets a new child.
     victim.wait_life(after=1)
     poll(lambda: len(executor.children()) == 1)
     neighbour.wait_drawn(2)

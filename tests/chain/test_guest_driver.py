@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guest driver under a kernel that checks memory and locks, in a real VM: its memory runs out at any moment.
+"""The guest driver in a real VM whose kernel checks memory and locks: each of the driver's allocations fails in turn.
 
-Only where guests have such a kernel: `lab run --guest-kernel debug`.
+Only runs where guests have such a kernel: `lab run --guest-kernel debug`.
 """
 
 import os
@@ -21,14 +21,15 @@ pytestmark = pytest.mark.skipif(
 
 MEMORY_MIB = 768
 SLOWNESS = 20
-# The errno of the system call, as the shell or our program says it. The last three are what parts of the kernel say
-# that the driver calls: a region of a device that cannot be noted down as taken is busy, for example.
+# The errno of the system call, as printed by the shell or our program. The last three come from kernel functions that
+# the driver calls. For example, a region of a device is busy when the kernel cannot allocate its record.
 WITHOUT_MEMORY = re.compile(
     "Cannot allocate memory|Out of memory|Bad address|resource busy|No such device|No space left"
 )
 
-# `each NAME COMMAND` tells of every allocation of the driver, that number of it failing, what the command then said.
-# Not of those of an interrupt's files in /proc: the kernel complains of itself when it removes what it did not make.
+# `each NAME COMMAND` runs the command once for each allocation of the driver, with that allocation failing, and reports
+# the command's output. It skips the allocations for an interrupt's files in /proc: the kernel warns about itself when
+# it removes a file that it could not create.
 PRELUDE = r"""
 driver=/sys/bus/pci/drivers/vgpu_guest
 address=$(basename $driver/0000:*)
@@ -73,8 +74,8 @@ each() {
     done
 }
 """
-# Somebody else has enabled the function already: ACPI, which is else asked for its interrupt, uses what it has freed
-# once it was without memory.
+# Another user has enabled the function already. Otherwise the driver asks ACPI for the interrupt, and ACPI uses memory
+# that it has freed after an allocation failed.
 BINDING = r"""
 after() {
     [ ! -e $driver/$address ] || echo $address >$driver/unbind
@@ -116,18 +117,18 @@ def start(gpu: Gpu, guests: Guests, command: str) -> Guest:
 
 
 def told(guest: Guest) -> str:
-    """All that it said, when it has ended."""
+    """The whole output, once the guest has ended."""
     guest.wait_for(r"^vgpu.exit=0\s", timeout_s=SLOWNESS * BOOT_S)
     return guest.console().replace("\r", "")
 
 
 def faults(console: str) -> list[str]:
-    """What the guest's kernel complained of, what memory it lost, and what else was left behind."""
+    """The complaints of the guest's kernel, the memory that it lost, and other leftovers."""
     return complaints(console) + re.findall("vgpu.left.*|unreferenced object.*", console)
 
 
 def check(guest: Guest, *, least: int) -> None:
-    """Every failure is told as one, leaves nothing behind, and is the end of nothing else."""
+    """Every failure is reported as lack of memory, leaves nothing behind, and ends nothing else."""
     console = told(guest)
     tried = TRIED.findall(console)
     *met, (_, _, left, status, said) = tried
@@ -141,7 +142,7 @@ def check(guest: Guest, *, least: int) -> None:
 
 
 def test_what_is_planted_is_found(gpu: Gpu, guests: Guests) -> None:
-    """Else it would say nothing that the other tests find nothing."""
+    """Without this, the silence of the other tests would prove nothing."""
     found = faults(told(start(gpu, guests, each_defect("/vgpu_defects.ko"))))
     missed = [what for what, complaint in COMPLAINTS.items() if not any(complaint in fault for fault in found)]
     assert missed == [], found

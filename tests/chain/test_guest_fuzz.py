@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest gone mad, in a real VM: it harms itself, and afterwards its slice works again."""
+"""A hostile guest in a real VM: it harms only itself, and afterwards its slice works again."""
 
 import pytest
 
@@ -9,8 +9,8 @@ from tests.rig.guest import Guests
 
 DESCRIPTORS_S, CONFIG_S, REGISTERS_S = 30, 15, 15
 
-# Single bytes of configuration space, function level resets included, while no driver is there to mind. Not those of
-# BAR0: with it the guest could hide its own devices, which is no matter of the slice.
+# Write single bytes of configuration space, including function level resets, while no driver is bound. The bytes of
+# BAR0 are left out: with them the guest could hide its own devices, which has nothing to do with the slice.
 SCRIBBLE = f"""
 driver=/sys/bus/pci/drivers/vgpu_guest
 address=$(basename $(echo $driver/0000:*))
@@ -28,8 +28,9 @@ done
 echo vgpu.writes=$writes
 """
 
-# What the guest may write in BAR0, most of it between a reset and an item, where it is taken. Addresses are high ones,
-# where it has no memory, or those of the first megabyte, which it does not use: DMA elsewhere would end it sooner.
+# Values that the guest may write in BAR0. Most of them are written between a reset and an item, where the device takes
+# them. Addresses are high ones, where the guest has no memory, or lie in the first megabyte, which it does not use: DMA
+# elsewhere would end the guest early.
 POKE = f"""
 dd if=/tmp/config of=$config bs=256 count=1 2>/dev/null
 printf '\\006' | dd of=$config bs=1 seek=4 conv=notrunc 2>/dev/null
@@ -70,7 +71,7 @@ vgpu-exercise saturate --json --op mix --items 400 --queued-min 0
 
 @pytest.mark.long
 def test_a_guest_gone_mad_for_a_minute_harms_only_itself(gpu: Gpu, guests: Guests) -> None:
-    """Descriptors of any content, configuration space, registers; the neighbour has its share throughout."""
+    """Random descriptors, configuration space and registers; the neighbour has its share throughout."""
     for tenant in ("bad", "good"):
         gpu.tenant(tenant, weight=100, timeslice_us=1000)
     bad, good = gpu.slice("bad"), gpu.slice("good")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shares of real guests, by the kernel's counters and by what the guests themselves count."""
+"""The shares of real guests, from the kernel's counters and from the guests' own counts."""
 
 import time
 
@@ -16,7 +16,7 @@ WORK = "vgpu-exercise saturate --json --op delay --delay-us 500 --depth 900 --pr
 
 
 def completed(guest: Guest) -> tuple[int, int]:
-    """Items the guest has counted, and the time in ns at which it did."""
+    """The number of items the guest has counted, and the time in ns of that count."""
     progress = records(guest, "progress")[-1]
     return progress["items"], progress["wall_ns"]
 
@@ -46,7 +46,7 @@ def test_two_guests_share_three_to_one_and_follow_a_change(gpu: Gpu, guests: Gue
     figures("3:1, share of blue by counters", window.share["blue"], against=0.75, unit="of the engine")
     figures("3:1, share of blue by what the guests count", share, against=0.75, unit="of the items")
     assert window.share["blue"] == pytest.approx(0.75, abs=POINT)
-    # Each guest counts over a stretch of its own, some tenths of a second off the other's.
+    # The guests count over different periods, which are some tenths of a second apart.
     assert share == pytest.approx(0.75, abs=2 * POINT)
 
     gpu.tenant("green", weight=900)

@@ -13,7 +13,7 @@ from tests.rig.gpu import Gpu, poll
 from tests.rig.guest import Guest, Guests
 from tests.rig.window_executor import window_executor
 
-# A process that has a window, maps all of it and waits; $! until it is taken away.
+# A process that opens a window, maps all of it and waits until the window is taken away; $! is its number.
 HOLD = """
 hold() {
     vgpu-exercise windows hold --json >/tmp/hold &
@@ -35,7 +35,7 @@ def leases(gpu: Gpu) -> Iterator[Gpu]:
 
 
 def test_a_guest_keeps_what_its_header_promises(leases: Gpu, guests: Guests) -> None:
-    """Patience first: there the executor does not let go of any window until somebody waits for one."""
+    """The test of waiting comes first: there the executor releases no window before a process waits for one."""
     uuid = leases.slice("blue")
     node = "/sys/class/vgpu_guest/vgpu0-compute"
     command = (
@@ -59,7 +59,7 @@ def test_a_guest_keeps_what_its_header_promises(leases: Gpu, guests: Guests) -> 
 
 
 def user_pages(guest: Guest, start: int) -> list[str]:
-    """How QEMU's monitor shows the pages of BAR2 that the running process has mapped: its letters for their flags."""
+    """The pages of BAR2 that the running process has mapped, with the flags in the letters of QEMU's monitor."""
     lines = (
         line.replace(":", "").split()
         for line in virsh("qemu-monitor-command", guest.name, "--hmp", "info tlb").splitlines()
@@ -72,9 +72,10 @@ def user_pages(guest: Guest, start: int) -> list[str]:
 
 
 def test_a_window_ends_with_a_reset_the_driver_and_the_device(leases: Gpu, guests: Guests) -> None:
-    """Whoever waits is told, memory is out of reach, nothing keeps the driver, and others get windows afterwards.
+    """Waiting processes are notified, memory is out of reach, nothing holds the driver, and others get windows
+    afterwards.
 
-    Meanwhile a window is mapped as memory, which is cached, and not as the firmware says of BAR2.
+    Meanwhile a window is mapped as cached memory, and not in the way that the firmware sets up for BAR2.
     """
     uuid = leases.slice("blue")
     command = (

@@ -25,7 +25,7 @@ MEMORY = "mix --queued-min 0"
 
 
 def working(gpu: Gpu, guests: Guests, tenant: str, *, items: str = TIME) -> tuple[str, Guest]:
-    """A guest that works on a slice of `tenant`, and stays up should that end."""
+    """A guest that works on a slice of `tenant`, and keeps running if the work ends."""
     uuid = gpu.slice(tenant)
     guest = guests.start(f"guest-{tenant}", slices=(uuid,), command=WORK.format(items=items), keep=True)
     guest.wait_for("^vgpu.working=1", timeout_s=BOOT_S)
@@ -34,7 +34,7 @@ def working(gpu: Gpu, guests: Guests, tenant: str, *, items: str = TIME) -> tupl
 
 
 def test_two_guests_compute_correctly_side_by_side(gpu: Gpu, guests: Guests) -> None:
-    """Every operation, size and placement is checked in both guests at once, then mixed work, every result checked."""
+    """Check every operation, size and placement in two guests at once, then mixed work; every result is checked."""
     command = (
         "vgpu-guest verify --json && vgpu-guest submit crc32c 4096 && vgpu-guest info --json && "
         "vgpu-exercise saturate --json --op mix --items 400 --queued-min 0"
@@ -136,7 +136,7 @@ def test_the_module_does_not_unload_under_a_running_vm(gpu: Gpu, guests: Guests)
 def test_unbinding_the_function_unplugs_the_slice_from_a_running_vm(
     gpu: Gpu, guests: Guests, unbind: Callable[[Gpu], object]
 ) -> None:
-    """The VMM is asked, lets go, and the VM goes on without the device."""
+    """The VMM is asked to release it and does, and the VM goes on without the device."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     _, guest = working(gpu, guests, "blue")
     unbinder = threading.Thread(target=unbind, args=(gpu,))
@@ -152,14 +152,15 @@ def test_unbinding_the_function_unplugs_the_slice_from_a_running_vm(
 
 
 def test_a_stopped_vm_monitor_does_not_delay_its_neighbour(gpu: Gpu, guests: Guests) -> None:
-    """SIGSTOP of QEMU: its memory still answers, its vCPU does not; the neighbour gets the engine it leaves."""
+    """After SIGSTOP of QEMU its memory still answers, but its vCPU does not; the neighbour gets the engine time it
+    leaves."""
     for tenant in ("blue", "green"):
         gpu.tenant(tenant, weight=100, timeslice_us=1000)
     _, stopped = working(gpu, guests, "blue")
     neighbour, _ = working(gpu, guests, "green")
     os.kill(stopped.qemu_pid(), signal.SIGSTOP)
     try:
-        time.sleep(3)  # what it had queued runs out
+        time.sleep(3)  # until its queue is empty
         window = gpu.measured_over(2)
         assert window.share["green"] > 0.99
         assert gpu.slice_stats(neighbour).error == 0
@@ -186,7 +187,7 @@ def test_without_a_permit_the_kernel_refuses_start_and_hot_plug(gpu: Gpu, guests
     assert gpu.slice_stats(uuid).open
     bare.destroy()
     poll(lambda: not gpu.slice_stats(uuid).open)
-    # It was good for one opening.
+    # The permit was good for one opening.
     with pytest.raises(libvirt.libvirtError):
         guests.start("refused-again", slices=(uuid,), command="true")
 

@@ -23,7 +23,8 @@ SETTINGS = f'[gpus."{ADDRESS}"]\nengine = "lease"\ndriver = "{vendor.DRIVER}"\n'
 
 @pytest.fixture
 def helper(gpu: Gpu, tmp_path: Path) -> Iterator[Any]:
-    """Its operations, on a host whose settings say that the vendor's driver keeps the function, which has it."""
+    """The helper's operations, on a host whose settings leave the function to its vendor's driver, which is bound to
+    it."""
     listed = LIST.read_text() if LIST.exists() else ""
     LIST.write_text("")
     with vendor.has_function(gpu.sysfs), helpers_operations(tmp_path / "records", SETTINGS) as operations:
@@ -40,7 +41,7 @@ def adopts(helper: Any, gpu: Gpu) -> None:
 
 
 def test_an_adopted_gpu_computes_until_its_driver_lets_go_and_again_afterwards(helper: Any, gpu: Gpu) -> None:
-    """Its driver waits for no VM, though one has the slice open and its executor is at work."""
+    """The vendor's driver waits for no VM, though one has the slice open and its executor is at work."""
     adopts(helper, gpu)
     prepare(helper, gpu, driver=vendor.DRIVER)
     assert executor(helper)["state"] == "running"

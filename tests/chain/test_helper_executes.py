@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's root helper and real executors of real slices.
 
-In a lab host that systemd has booted (`lab run --systemd --compute`) an executor is a unit, else a process in a cgroup
-of its own.
+In a lab host that systemd has booted (`lab run --systemd --compute`) an executor is a unit. Otherwise it is a process
+in its own cgroup.
 """
 
 import os
@@ -24,7 +24,7 @@ from vgpumgr.control.netlink import Control
 from vgpumgr.control.sysfs import Sysfs
 
 CHECKOUT = Path(__file__).parents[2]
-sys.path.append(str(CHECKOUT / "agent"))  # which in a lab host is not installed, unless the product is
+sys.path.append(str(CHECKOUT / "agent"))  # in a lab host it is installed only together with the product
 from vgpumgr_agent import faults  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not COMPUTE.exists(), reason="this lab host does not compute: lab run --compute")
@@ -34,12 +34,12 @@ VM = "c0ffee00-0000-4000-8000-0000000000aa"
 SETTINGS = Path("/etc/vgpumgr/agent.toml")
 UNITS = Path("/run/systemd/system")
 TEMPLATE = "vgpumgr-executor@.service"
-READY_S = 60.0  # emulated
+READY_S = 60.0  # with emulation
 
 
 @contextmanager
 def helpers_operations(records_at: Path, more: str = "") -> Iterator[Any]:
-    """With the settings of a host whose executors compute, and `more`."""
+    """The helper's operations, with the settings of a host whose executors compute, and `more`."""
     from vgpumgr_agent.helper import execution, main
     from vgpumgr_agent.helper.operations import Operations
     from vgpumgr_agent.helper.records import Records
@@ -67,7 +67,7 @@ def helpers_operations(records_at: Path, more: str = "") -> Iterator[Any]:
 
 @pytest.fixture
 def helper(gpu: Gpu, tmp_path: Path) -> Iterator[Any]:
-    """Its operations, with the settings of a host whose GPU lends."""
+    """The helper's operations, with the settings of a host whose GPU lends."""
     with helpers_operations(tmp_path / "records") as operations, gpu.leasing():
         yield operations
         operations.run("remove", {"uuid": UUID, "vm_gone": False, "withdraw": True})
@@ -81,7 +81,7 @@ def prepare(helper: Any, gpu: Gpu, tenant: str = "blue", driver: str = "vgpumgr"
 
 
 def dies_at(point: str, operation: Callable[[], None]) -> None:
-    """Have a helper do it that is killed at a fault point, and nobody else harmed."""
+    """Run the operation in a helper that is killed at a crash point; no other process is harmed."""
     pid = os.fork()
     if pid == 0:
         os.environ[faults.VARIABLE] = point
@@ -93,7 +93,7 @@ def dies_at(point: str, operation: Callable[[], None]) -> None:
 
 
 def executors() -> list[int]:
-    """Process numbers of this slice's, whoever knows of them."""
+    """The numbers of all processes of this slice's executor, whether or not anything recorded them."""
     words = ((int(path.parent.name), path.read_bytes().split(b"\0")) for path in Path("/proc").glob("[0-9]*/cmdline"))
     return [pid for pid, line in words if line[0].endswith(b"vgpu-executor") and UUID.encode() in line]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our hook in a real libvirt: what a user sees of a refusal, and what becomes of VMs while the agent is down."""
+"""Our hook in a real libvirt: the errors that a user sees, and the fate of VMs while the agent is down."""
 
 import os
 import re
@@ -45,7 +45,7 @@ def installed(libvirt_session: Guests) -> Iterator[Agent]:
 
 @pytest.fixture
 def agent(installed: Agent, gpu: Gpu) -> Iterator[Agent]:
-    """Up, and agrees to everything."""
+    """The agent runs and accepts everything."""
     installed.agree()
     installed.forget()
     installed.start()
@@ -55,7 +55,7 @@ def agent(installed: Agent, gpu: Gpu) -> Iterator[Agent]:
 
 @pytest.fixture
 def vms(agent: Agent) -> Iterator[list[Vm]]:
-    """Those in the list are gone at the end."""
+    """The VMs in the list are removed at the end."""
     made: list[Vm] = []
     yield made
     for vm in made:
@@ -69,7 +69,7 @@ def made(vms: list[Vm], vm: Vm) -> Vm:
 
 
 def test_a_refusal_is_the_users_error_and_changes_nothing(agent: Agent, vms: list[Vm]) -> None:
-    """As often as it is tried; each time libvirt releases what was never bound."""
+    """Every attempt is refused, and each time libvirt releases a slice that was never bound."""
     vm = made(vms, Vm.ours("refused", str(uuids.uuid4())))
     agent.refuse("claim.none", WHY)
     for attempt in (1, 2):
@@ -81,7 +81,7 @@ def test_a_refusal_is_the_users_error_and_changes_nothing(agent: Agent, vms: lis
 
 
 def test_without_agent_only_what_is_ours_does_not_start(agent: Agent, vms: list[Vm]) -> None:
-    """Others do, even if their XML is larger than the pipe by which libvirt hands it over."""
+    """Other VMs start, even if their XML is larger than the pipe through which libvirt passes it to the hook."""
     agent.stop()
     vm = made(vms, Vm.ours("unasked", str(uuids.uuid4())))
     with pytest.raises(libvirt.libvirtError, match="the agent does not decide about this VM's slices") as refused:
@@ -95,7 +95,7 @@ def test_without_agent_only_what_is_ours_does_not_start(agent: Agent, vms: list[
 def test_a_vm_survives_restarts_of_libvirtd_and_the_agent_learns_how_it_ends(
     agent: Agent, vms: list[Vm], gpu: Gpu, libvirt_session: Guests
 ) -> None:
-    """Restarts with the agent down, and with one that refuses: libvirt kills a VM whose `reconnect` fails.
+    """libvirt restarts with the agent down, and with an agent that refuses: libvirt kills a VM whose `reconnect` fails.
 
     Then kill -9 of QEMU; the same VM starts again, and is destroyed.
     """
@@ -108,12 +108,12 @@ def test_a_vm_survives_restarts_of_libvirtd_and_the_agent_learns_how_it_ends(
     try:
         restart_libvirtd()
         assert vm.running()
-        vm.domain().memoryStats()  # not before libvirt is through with the VM, its hook included
+        vm.domain().memoryStats()  # libvirt and its hook must be done with the VM first
         agent.refuse("claim.none", WHY)
         agent.start()
         restart_libvirtd()
         assert vm.running()
-        # told to the agent once it was there
+        # reported to the agent once it was running
         poll(lambda: agent.calls(vm)[2:] == [("started", "survivor")])
     finally:
         libvirt_session.connection = libvirt.open("qemu:///system")
@@ -131,7 +131,8 @@ def test_a_vm_survives_restarts_of_libvirtd_and_the_agent_learns_how_it_ends(
 
 
 def test_saving_and_restoring(agent: Agent, vms: list[Vm]) -> None:
-    """`restore` may be refused, and leaves the domain as it was: libvirt takes what a hook prints for its XML."""
+    """`restore` may be refused. Otherwise the hook prints nothing, because libvirt would take its output for the
+    domain's XML."""
     vm = made(vms, Vm.ours("saved"))
     vm.start()
     before = vm.domain().XMLDesc()
@@ -159,7 +160,8 @@ def test_saving_and_restoring(agent: Agent, vms: list[Vm]) -> None:
 def test_a_vm_that_comes_from_another_host_needs_a_slice_that_is_prepared_here(
     agent: Agent, there: libvirt.virConnect, vms: list[Vm], gpu: Gpu, second_gpu: Gpu
 ) -> None:
-    """Else it is refused before anything of it is here, and stays where it was. Only the new host's slices count."""
+    """A refused migration ends before any part of the VM is here, and the VM stays where it was. Only the new host's
+    slices count."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     second_gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid, prepared, stranger = gpu.slice("blue"), second_gpu.slice("blue"), second_gpu.slice("blue")
@@ -177,7 +179,7 @@ def test_a_vm_that_comes_from_another_host_needs_a_slice_that_is_prepared_here(
 
     agent.forget()
     moved = guest.move(there, slices={uuid: prepared})
-    # at `migrate`, at `prepare`, at `started`; then where it was
+    # at `migrate`, at `prepare`, at `started`; then at the old host
     assert agent.calls(vm) == [
         ("prepare", "moving"),
         ("prepare", "moving"),
@@ -191,7 +193,7 @@ def test_a_vm_that_comes_from_another_host_needs_a_slice_that_is_prepared_here(
 
 @dataclass(frozen=True)
 class Call:
-    """One way to be called, and how it ends."""
+    """A way to call the hook, and its exit status."""
 
     what: str
     hook: Path
@@ -201,7 +203,7 @@ class Call:
 
 
 def median_ms(calls: Sequence[Call]) -> list[float]:
-    """In turn, so that what else the machine does falls on all of them."""
+    """Take turns, so that other load on the machine affects all of them."""
     lengths: list[list[float]] = [[] for _ in calls]
     documents = [call.vm.domain().XMLDesc() for call in calls]
     for _ in range(CALLS):
@@ -215,7 +217,7 @@ def median_ms(calls: Sequence[Call]) -> list[float]:
 
 
 def test_what_a_call_costs(agent: Agent, vms: list[Vm], figures: Record, tmp_path: Path) -> None:
-    """Times are printed; asserted is their order. libvirt calls a hook five times for one life of a VM."""
+    """Print the times and assert their order. libvirt calls a hook five times for one life of a VM."""
     empty = tmp_path / "empty"
     empty.write_text(EMPTY)
     empty.chmod(0o755)

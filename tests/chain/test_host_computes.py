@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenCL in the lab host itself: PoCL, and the same through a broker's tenant. No module, no guest."""
+"""OpenCL in the lab host itself: PoCL alone, and PoCL through a broker's tenant. There is no module and no guest."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ START_S = 120.0
 
 @contextmanager
 def broker(folder: Path) -> Iterator[Path]:
-    """A broker with the tenant blue, by the installed product; yields its run directory."""
+    """A broker of the installed product with the tenant blue; yields its run directory."""
     directory, file = folder / "run", folder / "broker.toml"
     file.write_text(CONFIGURATION.format(directory=directory))
     installed = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -65,7 +65,7 @@ def test_a_program_draws_the_same_through_a_broker_as_on_pocl(tmp_path: Path) ->
     def drawn(way: str, **environ: str) -> Frames:
         return frames(draw("--frames", str(FRAMES), "--output", str(pictures[way]), environ=environ))
 
-    # Compiling takes most of the time, and a processor each.
+    # Most of the time goes to compiling, which takes a processor each.
     with ThreadPoolExecutor() as pool, broker(tmp_path) as directory:
         direct = pool.submit(drawn, "direct")
         through = drawn("through", VGPUMGR_SOCKET=f"{directory}/blue.sock", OCL_ICD_VENDORS=f"{directory}/vendors")

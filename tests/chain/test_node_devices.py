@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices as libvirt's node devices: defined with attributes, started, refused; libvirt as it is.
+"""Slices as node devices of an unmodified libvirt: defined with attributes, started, refused.
 
-Of a GPU that is bound to our driver, and of one that its vendor's driver keeps.
+The GPU is bound to our driver, or its vendor's driver keeps it.
 """
 
 import re
@@ -74,18 +74,19 @@ def mdevctl(*arguments: str) -> str:
 
 
 def mdev_types() -> list[str]:
-    """Those that libvirt finds in the function's node device."""
+    """The mdev types that libvirt finds in the function's node device."""
     described = ET.fromstring(virsh("nodedev-dumpxml", NODE_DEVICE))
     return sorted(kind.get("id", "") for kind in described.findall(".//capability[@type='mdev_types']/type"))
 
 
 def is_active(name: str) -> bool:
-    """Whether libvirt, which looks at what mdevctl has defined some time after that has changed, has come to know."""
+    """Whether libvirt knows the device. libvirt reads mdevctl's definitions some time after they have changed."""
     return re.search(r"^Active: +yes$", virsh("nodedev-info", name), re.MULTILINE) is not None
 
 
 def test_libvirt_and_mdevctl_see_an_adopted_gpu_as_any(gpu: Gpu, guests: Guests, tmp_path: Path) -> None:
-    """Without being told: types, and slices that they start with attributes. Then its driver lets go."""
+    """libvirt and mdevctl find its types, and start slices with attributes, without any configuration. Then its driver
+    releases it."""
     with vendor.has_function(gpu.sysfs), vendor.adopted(gpu):
         poll(lambda: len(mdev_types()) == 4)
         assert mdev_types() == [f"{vendor.DRIVER}-{name}" for name in ("mem16m", "mem1g", "mem256m", "mem64m")]

@@ -26,7 +26,7 @@ VERSION_AT, MEMORY_AT = 8, Header.BYTES + 1000
 
 
 def save(gpu: Gpu, uuid: str, guest: Guest) -> None:
-    """The slice is removed and created again, as after a reboot of the host; it has no tenant."""
+    """Save the VM, then remove and recreate the slice, as a reboot of the host would. The new slice has no tenant."""
     IMAGE.parent.mkdir(parents=True, exist_ok=True)
     guest.save(IMAGE)
     assert not guest.running()
@@ -38,7 +38,7 @@ def save(gpu: Gpu, uuid: str, guest: Guest) -> None:
 
 @contextmanager
 def changed(at: int) -> Iterator[None]:
-    """With one byte of the image changed, counted from the beginning of what the slice has put into it."""
+    """Change one byte of the image, counted from the beginning of the slice's part, while the body runs."""
     content = IMAGE.read_bytes()
     start = content.index(b"VGPUMIG1")
     assert start == content.rindex(b"VGPUMIG1")
@@ -50,7 +50,7 @@ def changed(at: int) -> Iterator[None]:
 
 
 def refused(gpu: Gpu, uuid: str, guest: Guest, *, why: str) -> str:
-    """What libvirt and QEMU say; the kernel's log says why, and there is no VM."""
+    """The error of libvirt and QEMU. The kernel's log has the reason, and there is no VM."""
     before, logged = kernel_log(), len(QEMU_LOG.read_text())
     with pytest.raises(libvirt.libvirtError) as error:
         guest.restore(IMAGE)
@@ -83,7 +83,7 @@ def test_a_vm_is_paused_saved_and_restored_in_the_middle_of_its_work(gpu: Gpu, g
 
 
 def test_what_cannot_be_restored_is_no_vm_at_all(gpu: Gpu, guests: Guests) -> None:
-    """Without a tenant, from another version, damaged: refused, and restored once nothing is wrong with it."""
+    """An image is refused without a tenant, from another version, or damaged; it is restored once nothing is wrong."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
     guest = guests.start("guest-blue", slices=(uuid,), command=WORK, migratable=True)

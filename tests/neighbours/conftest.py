@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two lab hosts on one wire, each with its own kernel, accelerator and libvirt; these tests run in the first."""
+"""Two connected lab hosts, each with its own kernel, accelerator and libvirt. These tests run in the first."""
 
 import subprocess
 import time
@@ -23,7 +23,7 @@ BOOT_S = 300
 
 @pytest.fixture(scope="session")
 def far_session() -> Iterator[FarSide]:
-    """The other lab host's, which ends with the tests."""
+    """The connection to the other lab host, which ends with the tests."""
     deadline = time.monotonic() + BOOT_S * PATIENCE
     connection = Connection(address=(ADDRESS, PORT), authkey=KEY)
     while True:
@@ -48,7 +48,7 @@ def far(far_session: FarSide) -> Iterator[FarSide]:
 
 @pytest.fixture
 def there(guests: object, far: FarSide) -> Iterator[libvirt.virConnect]:
-    """The other host's libvirt; what runs there ends with the test."""
+    """The other host's libvirt. VMs that run there end with the test."""
     connection = libvirt.open(f"qemu+tcp://{ADDRESS}/system")
     yield connection
     for domain in connection.listAllDomains():
@@ -60,11 +60,11 @@ def there(guests: object, far: FarSide) -> Iterator[libvirt.virConnect]:
 
 @pytest.fixture
 def wire() -> Iterator[None]:
-    """May be cut."""
+    """The link between the hosts, which a test may cut."""
     yield
     set_wire("up")
 
 
 def set_wire(state: str) -> None:
-    """`up` or `down`."""
+    """Set the link `up` or `down`."""
     subprocess.run(["ip", "link", "set", "eth0", state], check=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second of two lab hosts: its accelerator and its libvirt, told what to do by the first one.
+"""The second of two lab hosts: its accelerator and its libvirt, controlled by the first one.
 
     python3 -m tests.neighbours.far_side
 
-It serves a `FarSide` at ADDRESS until it is told to end, and then unloads its module: the kernel has lost nothing.
+It serves a `FarSide` at ADDRESS until it is told to end. Then it unloads its module, which must have leaked nothing.
 """
 
 import os
@@ -32,14 +32,15 @@ auth_tcp = "none"
 
 
 class Connection(BaseManager):
-    """Of a process of the first lab host: `far` is a `FarSide`, whose calls run there. For one thread."""
+    """The connection of a process of the first lab host: `far` is a `FarSide`, whose calls run there. For one
+    thread."""
 
 
 Connection.register("far")
 
 
 class FarSide:
-    """What the first lab host may do on this one. For one thread."""
+    """The operations that the first lab host may run on this one. For one thread."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
@@ -59,14 +60,14 @@ class FarSide:
         return self._gpu.slice_stats(uuid)
 
     def load(self, load: Load) -> None:
-        """Until `clear`."""
+        """Lasts until `clear`."""
         self._load.enter_context(self._gpu.loaded(load))
 
     def share_over(self, seconds: float, tenant: str) -> float:
         return self._gpu.measured_over(seconds).share[tenant]
 
     def console(self, name: str) -> str:
-        """What a VM has printed here."""
+        """The output of a VM on this host."""
         return (CONSOLES / f"{name}.log").read_text(errors="replace")
 
     def kernel_log(self) -> str:
@@ -76,7 +77,7 @@ class FarSide:
         os.kill(int(Path(f"/run/libvirt/qemu/{name}.pid").read_text()), signal.SIGKILL)
 
     def clear(self) -> None:
-        """Take everything away that was made here; no VM has a slice any more."""
+        """Remove everything that was made here; no VM uses a slice any more."""
         self._load.close()
         self._gpu.clear()
 

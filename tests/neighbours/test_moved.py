@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A VM whose slice is at work moves, live, to another host with a kernel of its own: a real one, over a wire."""
+"""A VM whose slice is at work moves live, over the network, to another host with its own kernel."""
 
 import threading
 import uuid as uuids
@@ -25,7 +25,7 @@ WINDOW_S = 5
 
 @dataclass(kw_only=True)
 class FarGuest(Guest):
-    """A VM that has moved to the other host, where it prints what it prints."""
+    """A VM that has moved to the other host and prints its output there."""
 
     far: FarSide
 
@@ -34,7 +34,8 @@ class FarGuest(Guest):
 
 
 def at_work(gpu: Gpu, far: FarSide, guests: Guests) -> tuple[str, str, Guest]:
-    """A VM here whose slice is at work without an end, and a slice for it at the other host: here, there, the VM."""
+    """A VM here whose slice works without end, and a slice for it at the other host. Yields the slice here, the slice
+    there, and the VM."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     far.tenant("azure", weight=100, timeslice_us=1000)
     uuid, other = gpu.slice("blue"), far.slice("azure")
@@ -49,7 +50,7 @@ def moved(guest: Guest, there: libvirt.virConnect, far: FarSide, slices: Mapping
 
 
 def goes_on(gpu: Gpu, uuid: str, guest: Guest) -> None:
-    """Where it was."""
+    """Check that the VM is still where it was."""
     assert guest.running()
     poll(lambda: gpu.slice_stats(uuid).open)
     items = gpu.slice_stats(uuid).items
@@ -60,7 +61,7 @@ def goes_on(gpu: Gpu, uuid: str, guest: Guest) -> None:
 def on_its_way(
     guest: Guest, there: libvirt.virConnect, slices: Mapping[str, str]
 ) -> Iterator[list[libvirt.libvirtError]]:
-    """A move that takes for ever unless the body ends it; yields what it failed with, afterwards."""
+    """A move that lasts for ever unless the body ends it; yields its error, afterwards."""
     failures: list[libvirt.libvirtError] = []
 
     def move() -> None:
@@ -78,11 +79,12 @@ def on_its_way(
 
 
 def test_work_goes_on_at_another_host(gpu: Gpu, far: FarSide, guests: Guests, there: libvirt.virConnect) -> None:
-    """After it was refused. Each host charges what ran there; every item ran on one of them, once, with its result."""
+    """It moves after a refused move. Each host charges its part; every item ran once, on one of them, with its
+    result."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     far.tenant("azure", weight=300, timeslice_us=1000)
     uuid, other = gpu.slice("blue"), far.slice("azure")
-    command = f"until [ -e /dev/vgpu1 ]; do {MIX} || exit 1; done"  # until it is given another slice
+    command = f"until [ -e /dev/vgpu1 ]; do {MIX} || exit 1; done"  # until it gets another slice
     guest = guests.start("guest-blue", slices=(uuid,), command=command, migratable=True)
     guest.wait_for(PROGRESS, timeout_s=BOOT_S)
 
@@ -113,7 +115,8 @@ def test_work_goes_on_at_another_host(gpu: Gpu, far: FarSide, guests: Guests, th
 
 
 def test_each_host_enforces_its_own_share(gpu: Gpu, far: FarSide, guests: Guests, there: libvirt.virConnect) -> None:
-    """Before, after a move that was refused, and at the other host, against somebody else's work on each."""
+    """Its share is checked before, after a refused move, and at the other host, beside other tenants' work on each
+    host."""
     gpu.tenant("blue", weight=300, timeslice_us=2000)
     gpu.tenant("red", weight=100, timeslice_us=2000)
     far.tenant("azure", weight=100, timeslice_us=2000)
@@ -137,7 +140,7 @@ def test_each_host_enforces_its_own_share(gpu: Gpu, far: FarSide, guests: Guests
 def test_a_move_whose_other_end_dies_leaves_the_vm_where_it_was(
     gpu: Gpu, far: FarSide, guests: Guests, there: libvirt.virConnect
 ) -> None:
-    """The VMM there is killed in the middle; then the same VM moves as if nothing had been."""
+    """The VM there is killed in the middle; then the same VM moves normally."""
     uuid, other, guest = at_work(gpu, far, guests)
     with on_its_way(guest, there, {uuid: other}) as failures:
         far.kill_vmm(guest.name)

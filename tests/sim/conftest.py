@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the simulator's engine, compiled from the present sources, importable."""
+"""Compiles the simulator's engine from the present sources and makes it importable."""
 
 import importlib
 import importlib.util
@@ -12,8 +12,8 @@ if str(ROOT) not in sys.path:
 
 
 def build_engine_if_stale() -> None:
-    """Compile the engine in place unless what would be imported is as new as its sources."""
-    importlib.import_module("tests.sched.conftest")  # the same for the core
+    """Compile the engine in place unless the importable one is as new as its sources."""
+    importlib.import_module("tests.sched.conftest")  # do the same for the core
     build = importlib.import_module("vgpumgr.sim._build")
     built = importlib.util.find_spec("vgpumgr.sim._native")
     core = ROOT / build.CORE_BUILD["CORE"]

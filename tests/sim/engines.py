@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the engine share."""
+"""Helpers of the engine's tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WHOLE = EngineModel(kind="non_preemptible", max_chunk_ns=100 * MS)
 
 
 def params(weight: int = 1, *, cap_permille: int = 0, timeslice_ns: int = MS) -> GroupParams:
-    """A group's; the cap, if any, is per 10 ms."""
+    """The settings of a group; its cap, if any, is per 10 ms."""
     return GroupParams(weight=weight, timeslice_ns=timeslice_ns, cap_ns=10 * US * cap_permille, cap_period_ns=10 * MS)
 
 
@@ -32,7 +32,7 @@ def runs_of(sim: Simulation) -> list[tuple[int, int, int]]:
 
 
 def share(sim: Simulation, one: SimSlice) -> float:
-    """Part of the engine's time."""
+    """A group's part of the engine's time."""
     return sim.slice_counters(one).run_ns / sim.now_ns
 
 

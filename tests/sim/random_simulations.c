@@ -20,7 +20,7 @@ static u64 draw(u64 least, u64 most)
 	return least + (state >> 33) % (most - least + 1);
 }
 
-/* A slice's arrays; they live until the simulation ends. */
+/* A slice's arrays, which live until the simulation ends. */
 struct arrays {
 	u64 work_ns[KERNELS_MAX], launch_ns[KERNELS_MAX], sync_ns[KERNELS_MAX];
 	u64 hint_ns[KERNELS_MAX], think_ns[KERNELS_MAX], arrivals_ns[KERNELS_MAX];

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What defines each published scheduler, by stories small enough to compute by hand."""
+"""The defining behaviour of each published scheduler, by stories small enough to compute by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def at(start_us: int, *work_us: int) -> Program:
 
 
 def order(sim: Simulation) -> list[int]:
-    """Who ran, in order."""
+    """The slices that ran, in order."""
     return [run[0] for run in runs_of(sim)]
 
 
@@ -61,7 +61,7 @@ def test_a_time_slice_ends_after_the_kernel_if_nothing_can_be_preempted() -> Non
 
 
 def test_time_slicing_gives_each_slice_the_same_whatever_the_weight() -> None:
-    """More slices are more of the engine: contexts are what the driver knows, not tenants."""
+    """More slices get more of the engine: the driver knows contexts, not tenants."""
     sim = Simulation(PREEMPTIBLE, "timeslice")
     heavy = tenant(sim, Backlog(work_ns=MS), weight=100)
     light = tenant(sim, Backlog(work_ns=MS), weight=1)
@@ -105,7 +105,7 @@ def test_exclusive_serves_one_program_to_its_end() -> None:
     tenant(sim, Program(work_ns=[100 * US], think_ns=MS, count=2))
     tenant(sim, at(50, 10, 10))
     sim.run_until(10 * MS)
-    # 0: 100 us, a pause, 100 us, a pause; only then it has ended
+    # 0: 100 us, a pause, 100 us, a pause; it ends only then
     assert runs_of(sim) == [(0, 0, 100 * US), (0, 1100 * US, 100 * US), (1, 2200 * US, 20 * US)]
 
 
@@ -139,7 +139,7 @@ def test_stride_gives_time_by_weight_in_quanta() -> None:
 
 
 def test_stride_remembers_who_was_ahead() -> None:
-    """Who overran its quantum and leaves comes back as far ahead of its share as it was."""
+    """A slice that overran its quantum and leaves comes back as far ahead of its share as before."""
     sim = Simulation(WHOLE, "stride")
     overrunner = tenant(sim, Backlog(work_ns=5 * MS, nap_every=1, nap_ns=1))
     tenant(sim, Backlog(work_ns=MS))
@@ -349,7 +349,7 @@ class TestFikit:
 
 
 def test_a_reservation_means_nothing_to_a_baseline() -> None:
-    """The same tenants go through every scheduler, whatever of them it knows."""
+    """Every scheduler gets the same tenants, and ignores the settings that it does not support."""
     sim = Simulation(WHOLE, "fifo")
     reserved = GroupParams(weight=5, timeslice_ns=MS, band=Band.LATENCY, reserve_ns=100 * US, reserve_period_ns=10 * MS)
     group = sim.add_group("a", reserved)

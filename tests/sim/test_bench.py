@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make bench-sched` runs all its experiments and writes what others read. Its figures are no matter of this test."""
+"""`make bench-sched` runs all its experiments and writes the files that other tools read. This test does not check its
+figures."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad arguments: a ValueError that says what was expected, and nothing has changed."""
+"""Bad arguments raise a ValueError that says what was expected, and change nothing."""
 
 from __future__ import annotations
 

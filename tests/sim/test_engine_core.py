@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core in the simulator is the core: it runs a story as tests/sched/host.py lets it happen."""
+"""The simulator's core is the core of the module: it runs a story exactly like tests/sched/host.py."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """A story, told to the simulator."""
+    """A story, translated for the simulator."""
 
     def __init__(self, story: Story) -> None:
         engine = story.engine
@@ -101,7 +101,7 @@ class Replay:
             self.sim.update_slice(slices[event.which % len(slices)], slice_params(event.weight, event.cap))
 
     def runs_of_groups(self) -> list[tuple[int, int, int]]:
-        """(start, length, reason) of every ended run, stays of slices put together."""
+        """(start, length, reason) of every ended run; consecutive stays of slices are joined."""
         found: list[tuple[int, int, int]] = []
         goes_on = False
         for run in self.sim.runs():
@@ -111,7 +111,7 @@ class Replay:
                 length += before
             goes_on = reason == Reason.SLICE
             found.append((start, length, reason))
-        # The core forgets the run of a group that is removed before the next pick.
+        # The core drops the run of a group that is removed before the next pick.
         return [run for run in found if run[2] not in (Reason.STILL_RUNNING, Reason.SLICE, Reason.REMOVED)]
 
 
@@ -120,7 +120,7 @@ def with_slices_as_the_engine(tenant: Tenant, splits: bool) -> Tenant:
 
 
 def normal(story: Story) -> Story:
-    """The simulator's engines split all items or none. No two things happen at one moment."""
+    """The simulator's engines split either all items or none. No two events happen at the same moment."""
     splits = story.engine.splits
     events: list[Event] = []
     for i, event in enumerate(story.sorted_events()):

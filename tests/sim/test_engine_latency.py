@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs tell the core reaches it: requests with gaps, holds, hints, ghosts, urgent wakeups."""
+"""The core gets what programs tell it: requests with gaps, holds, hints, ghosts, urgent wakeups."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reserved(**others: int) -> GroupParams:
 
 
 def request_with_gaps(**others: Any) -> Program:
-    """20 kernels of 100 us, each waited for, with 50 us of host time before it: 3 ms in all."""
+    """20 kernels of 100 us, each waited for, with 50 us of host time before each: 3 ms in all."""
     return Program(work_ns=[100 * US] * 20, sync=True, launch_ns=50 * US, think_ns=5 * MS, **others)
 
 
@@ -80,7 +80,7 @@ def test_the_truth_is_what_a_program_says_by_itself() -> None:
 
 
 def test_gaps_are_learnt_and_filled_by_kernel_id() -> None:
-    """With a budget for inversion, kernels of 20 us fill gaps of 50 us, and ones of 500 us do not."""
+    """With an inversion budget, kernels of 20 us fill gaps of 50 us, and kernels of 500 us do not."""
     shares = []
     for work_us in (20, 500):
         sim = Simulation(MODEL, parameters=RESERVED)
@@ -94,7 +94,7 @@ def test_gaps_are_learnt_and_filled_by_kernel_id() -> None:
 
 
 def test_a_hint_above_the_longest_chunk_is_that_chunk() -> None:
-    """The core refuses such an item; a program must not get stuck for it."""
+    """The core refuses such an item; the program must not get stuck because of it."""
     hashes = set()
     for hint_ns in (500 * US, SECOND):
         sim, _, low = against_long_kernels(request_with_gaps(hint_ns=hint_ns), hold_max_ns=MS)

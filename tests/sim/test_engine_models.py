@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each kind of engine does with kernels, by cases small enough to compute by hand."""
+"""How each kind of engine runs kernels, by cases small enough to compute by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vgpumgr.sim.engine import Backlog, EngineModel, Program, Reason, Simulation
 
 
 def once(work_us: int, *, start_us: int = 0) -> Program:
-    """One kernel, once."""
+    """One kernel, launched once."""
     return Program(work_ns=[work_us * US], count=1, start_ns=start_us * US)
 
 
@@ -108,7 +108,7 @@ def test_other_engines_finish_the_piece_before_a_better_priority() -> None:
 
 
 def test_the_core_is_never_asked_for_more_than_it_granted() -> None:
-    """Costs of starting a piece are inside its limit, so no run outlasts its timeslice."""
+    """The costs of starting a piece count towards its limit, so no run outlasts its timeslice."""
     model = EngineModel(kind="splittable", max_chunk_ns=400 * US, switch_cost_ns=30 * US, split_cost_ns=5 * US)
     sim = Simulation(model)
     slices = [tenant(sim, Backlog(work_ns=[3 * MS, 70 * US]), weight=1 + i) for i in range(3)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for every scheduler, engine and mix of programs."""
+"""Properties of every scheduler, engine and mix of programs."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ WORK_CONSERVING = ("vgpumgr", "fifo", "timeslice", "kernel_rr", "strict_priority
 @given(mixes(), st.sampled_from(WORK_CONSERVING))
 def test_no_engine_idles_while_a_kernel_waits(mix: Mix, scheduler: str) -> None:
     tenants = tuple((weight, priority, 0, some) for weight, priority, _, some in mix.tenants)
-    # with an even seed nobody has a band, and so nobody holds the idle engine
+    # with an even seed no tenant has a band, so none holds the idle engine
     sim, slices = Mix(scheduler, mix.model, tenants, 2 * mix.seed).simulate(record_items=True)
     busy = sim.runs()
     items = sim.items()

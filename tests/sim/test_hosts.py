@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What host programs do, by cases small enough to compute by hand."""
+"""The behaviour of host programs, by cases small enough to compute by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def fifo(**options: bool) -> Simulation:
 
 
 def times(sim: Simulation, *columns: str) -> list[tuple[int, ...]]:
-    """Of the kernels that are done, in us."""
+    """These columns of each completed kernel, in us."""
     items = sim.items()
     return [tuple(int(item[column]) // US for column in columns) for item in items]
 
@@ -50,7 +50,7 @@ def test_a_synchronisation_waits_for_all_before_it() -> None:
         ),
     )
     sim.run_until(10 * MS)
-    # two kernels end at 210 us; 1000 us of host time, and a launch, later comes the third
+    # two kernels end at 210 us; the third comes 1000 us of host time and a launch later
     assert times(sim, "submitted_ns", "end_ns") == [(10, 110), (20, 210), (1220, 1320), (1230, 1420)]
 
 
@@ -58,7 +58,7 @@ def test_a_full_queue_stops_the_host() -> None:
     sim = fifo(record_items=True)
     tenant(sim, Program(work_ns=[100 * US] * 4, launch_ns=10 * US, count=1, queue_depth=2))
     sim.run_until(MS)
-    # the third is launched at 30 us but finds room when the first is done
+    # the third is launched at 30 us but has to wait for a place until the first is done
     assert times(sim, "submitted_ns") == [(10,), (20,), (110,), (210,)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler core by leases, on simulated engines: shares, caps, reservations, programs with gaps, gap fill."""
+"""The scheduler core with leases, on simulated engines: shares, caps, reservations, programs with gaps, gap fill."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_lone_tenant_has_one_lease_and_pays_for_what_it_uses() -> None:
 
 
 def test_programs_that_wait_for_their_own_host_run_side_by_side() -> None:
-    """Each needs a quarter of the engine; exclusive turns that idle would halve them."""
+    """Each tenant needs a quarter of the engine; exclusive turns with idle time would halve that."""
 
     def done(count: int) -> int:
         sim = simulation(model=EngineModel(kind="splittable", max_chunk_ns=600 * US, switch_cost_ns=10 * US))
@@ -84,7 +84,7 @@ def test_programs_that_wait_for_their_own_host_run_side_by_side() -> None:
 
 
 def test_a_reservation_is_served_within_a_chunk() -> None:
-    """Demand within the reservation: a lease of somebody else ends at once, and the gate closes."""
+    """Demand within the reservation ends another tenant's lease at once, and the gate closes."""
     sim = simulation(reserve_limit_permille=750, model=EngineModel(kind="preemptible", max_chunk_ns=600 * US))
     group = sim.add_group(
         "quick",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scheduler is told of a tenant and its slices."""
+"""The limits of a tenant and its slices that the scheduler gets."""
 
 from vgpumgr.sched.core import Band, GroupParams, Mode, SliceParams
 from vgpumgr.sim.limits import group_params, slice_params

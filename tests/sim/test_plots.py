@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is drawn: told apart, labelled, and no curve that passes over who was not served."""
+"""Plots have distinct, labelled curves, and show tenants that were not served."""
 
 import pytest
 from matplotlib.colors import to_hex

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scenario says of a slice, as the host program that is played."""
+"""The host program that is simulated for a slice of a scenario."""
 
 from pathlib import Path
 

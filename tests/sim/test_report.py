@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures computed by hand from runs and requests that are written down here; no engine is involved."""
+"""Figures computed by hand from the runs and requests in this file; no engine is involved."""
 
 import json
 from collections.abc import Sequence
@@ -117,7 +117,7 @@ def asked(*requests: tuple[float, float]) -> Any:
 
 
 def test_who_has_requests_is_due_a_part_until_an_ideal_engine_is_done_with_them() -> None:
-    # At a quarter 5 ms take 20 ms. The second arrives at 50; 4 ms of a third come while it is under way.
+    # At a quarter, 5 ms take 20 ms. The second arrives at 50; 4 ms of a third arrive while it is under way.
     due = Due(scenario(workload="model: resnet50-inference"), {"green": asked((10, 5), (50, 1), (52, 4))})
     assert due.at_ns.tolist() == [0, 10 * MS, 30 * MS, 50 * MS, 70 * MS, 100 * MS]
     assert due.share("green", 0, 100 * MS) == pytest.approx(0.1)
@@ -128,7 +128,7 @@ def test_who_has_requests_is_due_a_part_until_an_ideal_engine_is_done_with_them(
 def test_work_goes_on_at_another_rate_after_a_change_and_ends_when_its_tenant_leaves() -> None:
     text = "changes: [{at: 20ms, tenant: green, weight: 3}]"
     model = scenario(more=text, limit="leaves: 60ms, ", workload="model: resnet50-inference")
-    # 2.5 ms until 20 ms; the rest of 7.5 takes 15 ms at half. Of the next 90 only 5 ms are done.
+    # 2.5 ms until 20 ms; the rest of 7.5 ms takes 15 ms at half. Of the next 90 only 5 ms are done.
     due = Due(model, {"green": asked((10, 10), (50, 90))})
     assert due.at_ns.tolist() == [0, 10 * MS, 20 * MS, 35 * MS, 50 * MS, 60 * MS, 100 * MS]
     assert due.share("green", 0, 100 * MS) == pytest.approx(0.15)

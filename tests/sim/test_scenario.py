@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios: what is read, and that every bad one is refused with file, line, field, value and what was expected."""
+"""Scenarios: valid ones are read, and every bad one is refused with file, line, field, value and what was expected."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vgpumgr simulate` as a person meets it: examples, tables, JSON, plots, sweeps, and what it says when it cannot."""
+"""`vgpumgr simulate` from the view of a user: examples, tables, JSON, plots, sweeps, and its errors."""
 
 import json
 import os
@@ -120,7 +120,7 @@ def test_plots_are_files_that_are_what_they_are_called(cli: Cli, small: Path, tm
 
 
 class Page(HTMLParser):
-    """Collects what a page is made of."""
+    """Collects the elements of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -320,7 +320,7 @@ changes:
   - {at: 1500ms, tenant: comer, weight: 3}
 """)
     tenants = json.loads(cli(path, "-o", "json").out)["tenants"]
-    # Of 3 s: 0.6; then 0.8 + 0.2 + 0.1 + 0.8 of what it leaves; and 0.2 + 0.3 of that.
+    # Of 3 s: 0.6; then 0.8 + 0.2 + 0.1 + 0.8 of the rest; and 0.2 + 0.3 of that.
     due = {"capped": 0.2, "steady": (0.8 + 0.4 / 2 + 0.4 / 4 + 0.8) / 3, "comer": (0.4 / 2 + 0.4 * 3 / 4) / 3}
     for tenant in tenants:
         figures = tenant["figures"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/simulator.md describes what there is: its scenario is one, and every field, model and figure is in it."""
+"""docs/simulator.md is complete: its scenario is valid, and it describes every field, model and figure."""
 
 import re
 import textwrap

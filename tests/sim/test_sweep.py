@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the points of a sweep are made and ranked, with made-up reports."""
+"""How the points of a sweep are made and ranked, tested with made-up reports."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user's own trace: what is read from CSV and JSON, and that every bad one names file, line, field and value."""
+"""A user's own trace: read from CSV and JSON; the error for every bad one names file, line, field and value."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generated kernels and arrivals against the figures they are made from."""
+"""Generated kernels and arrivals match the figures they are made from."""
 
 import numpy as np
 import pytest

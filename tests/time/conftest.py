@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """These tests run inside a lab host in virtual time: the machine that runs the lab cannot disturb a measurement.
 
-Shares and lengths are asserted as they are. Engine time is the `delay` operation. Under `--icount` an instruction takes
-one nanosecond. In User-mode Linux computing is free, so that tests of latency and processor time, which are marked
-`emulated`, would prove nothing there.
+Shares and lengths are asserted without a margin for a slow machine. Engine time is the `delay` operation. Under
+`--icount` an instruction takes one nanosecond. In User-mode Linux computing takes no time, so tests of latency and
+processor time, which are marked `emulated`, would prove nothing there.
 """
 
 from collections.abc import Iterator
@@ -19,6 +19,6 @@ __all__ = ["figures", "gpu", "module", "pytest_configure", "pytest_terminal_summ
 
 @pytest.fixture(scope="session", autouse=True)
 def nobody_else() -> Iterator[None]:
-    """Works on the lab host's only processor."""
+    """A program that keeps the lab host's only processor busy."""
     with quiet_udev():
         yield

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tenant may use even when nobody else wants the engine: R7, R1."""
+"""How much a tenant may use even when nobody else wants the engine: R7, R1."""
 
 import time
 
@@ -41,12 +41,12 @@ def test_a_capped_tenant_on_an_idle_gpu_stays_under_its_cap(
         f"cap {cap_us} of {period_us} us, worst excess over rate * T", excess_us, against=bound_us, unit="us, at most"
     )
     assert excess_us <= bound_us
-    # and the cap is not merely respected but usable
+    # the tenant can also use all of its cap
     assert share == pytest.approx(cap_us / period_us, abs=0.01)
 
 
 def test_a_burst_and_all_that_follows_stay_under_the_cap(gpu: Gpu, figures: Record) -> None:
-    """The same bound from the first item on, so that the burst itself is in the windows."""
+    """The same bound from the first item on, so that the windows include the burst itself."""
     cap_us, period_us, burst_us = 300, 1000, 3000
     gpu.set_max_chunk_us(CHUNK_US)
     gpu.tenant("capped", weight=100, timeslice_us=1000, cap_us=cap_us, cap_period_us=period_us, burst_us=burst_us)
@@ -61,7 +61,7 @@ def test_a_burst_and_all_that_follows_stay_under_the_cap(gpu: Gpu, figures: Reco
 
 
 def test_a_cap_leaves_the_rest_to_others(gpu: Gpu) -> None:
-    """Water-filling: the capped tenant gets its 20 %, not its weight's half; the other one all the rest."""
+    """Water-filling: the capped tenant gets its 20 %, not its weight's half; the other tenant gets the rest."""
     gpu.tenant("capped", weight=100, timeslice_us=1000, cap_us=2000, cap_period_us=10000)
     gpu.tenant("free", weight=100, timeslice_us=1000)
     with gpu.loaded({gpu.slice("capped"): LOAD, gpu.slice("free"): LOAD}):
@@ -73,7 +73,7 @@ def test_a_cap_leaves_the_rest_to_others(gpu: Gpu) -> None:
 
 
 def test_a_slice_whose_tenant_is_not_configured_runs_nothing(gpu: Gpu) -> None:
-    """It takes items, executes none, and starts the moment its tenant is configured."""
+    """The slice accepts items, executes none, and starts the moment its tenant is configured."""
     inert = gpu.slice("nobody")
     with gpu.loaded({inert: LOAD}):
         before = gpu.slice_stats(inert)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of several items with gaps: held for, filled, and at whose expense: R5."""
+"""Requests of several items with gaps: when the engine is held for them, what fills the gaps, and who pays: R5."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ HOLDS: dict[str, Any] = {**RESERVED, "hold_max_us": 1000}
 
 @dataclass(frozen=True)
 class Served:
-    """What became of the requests, and of whoever had the rest of the engine."""
+    """The outcome of the requests, and of the tenant that had the rest of the engine."""
 
     mean_us: float
     tenant: Tenant
@@ -69,7 +69,7 @@ def inversion_bound_ns(permille: int, *, chunk_us: int = CHUNK_US) -> float:
 
 
 def test_gaps_are_filled_and_the_holders_slowdown_is_bounded(gpu: Gpu, figures: Record) -> None:
-    """Items of 100 us fit into gaps of 300 us: once both are known, others get most of the gaps."""
+    """Items of 100 us fit into gaps of 300 us: once their lengths are known, others get most of the gaps."""
     short = {"op": "delay", "delay_us": 100}
     alone = served(gpu, HOLDS, beside=None)
     unfilled = served(gpu, HOLDS, beside=short)
@@ -87,13 +87,14 @@ def test_gaps_are_filled_and_the_holders_slowdown_is_bounded(gpu: Gpu, figures: 
     assert filled.tenant.hold_ns < unfilled.tenant.hold_ns / 2
     assert filled.other_ns > unfilled.other_ns * 1.05
     assert filled.tenant.inversion_ns <= inversion_bound_ns(10)
-    # the first item of a request may find a chunk under way, the others what the inversion budget allows
+    # the first item of a request may wait for the chunk under way, the later ones for as long as the inversion budget
+    # allows
     assert unfilled.mean_us <= alone.mean_us + CHUNK_US
     assert filled.mean_us <= alone.mean_us + CHUNK_US + inversion_bound_ns(10) / 1000 / 300
 
 
 def test_what_does_not_fit_waits_for_the_end_of_the_request(gpu: Gpu, figures: Record) -> None:
-    """Items of 800 us do not fit into gaps of 300 us: without a hold each gap costs what is left of one."""
+    """Items of 800 us do not fit into gaps of 300 us: without a hold, each gap costs the rest of such an item."""
     chunk_us = 800
     long = {"op": "delay", "delay_us": chunk_us, "nosplit": True}
     unheld = served(gpu, RESERVED, beside=long, chunk_us=chunk_us)
@@ -109,7 +110,7 @@ def test_what_does_not_fit_waits_for_the_end_of_the_request(gpu: Gpu, figures: R
 
 
 def test_every_nanosecond_of_a_holder_is_in_the_trace(gpu: Gpu) -> None:
-    """Runs and holds of the trace add up to what the counters say was charged, exactly."""
+    """Runs and holds of the trace add up exactly to the charge in the counters."""
     with traced() as trace:
         result = served(gpu, {**HOLDS, "inversion_permille": 10}, beside={"op": "delay", "delay_us": 100})
     held_ns = sum(hold.length_ns for hold in trace.holds)
@@ -120,7 +121,8 @@ def test_every_nanosecond_of_a_holder_is_in_the_trace(gpu: Gpu) -> None:
 
 
 def test_a_hold_ends_when_the_guest_takes_its_word_back(gpu: Gpu, figures: Record) -> None:
-    """The last item says that more follow: held for to the limit, or until an item says that none does."""
+    """The last item says that more follow: the engine is held up to the limit, or until an item says that none
+    follows."""
     other = {"op": "delay", "delay_us": CHUNK_US, "nosplit": True}
     lied = served(gpu, HOLDS, beside=other, lie=True)
     ended = served(gpu, HOLDS, beside=other, end=True)
@@ -135,7 +137,7 @@ def test_a_hold_ends_when_the_guest_takes_its_word_back(gpu: Gpu, figures: Recor
 
 
 def test_a_request_that_is_taken_back_teaches_nothing(gpu: Gpu) -> None:
-    """Gaps are known from items that did follow; without a known one nobody fills."""
+    """The scheduler learns gaps from items that did follow; before it knows one, nobody fills gaps."""
     settings, short = {**HOLDS, "inversion_permille": 10}, {"op": "delay", "delay_us": 50}
     taken_back = served(gpu, settings, beside=short, request=1, gap_us=1, end=True)
     followed = served(gpu, settings, beside=short, request=1, gap_us=1, nap_us=300, lie=True)
@@ -146,7 +148,7 @@ def test_a_request_that_is_taken_back_teaches_nothing(gpu: Gpu) -> None:
 
 @contextmanager
 def long_hold(gpu: Gpu) -> Iterator[Client]:
-    """A client whose item says that more follow, which never do; its tenant may hold the engine for a second."""
+    """A client whose item announces more items that never come; its tenant may hold the engine for a second."""
     gpu.tenant(
         "holder", weight=100, timeslice_us=4000, band="latency", reserve_us=1_500_000, reserve_period_us=4_000_000,
         hold_max_us=1_000_000,
@@ -172,7 +174,7 @@ def demote(gpu: Gpu, client: Client) -> None:
 def test_a_hold_ends_with_its_reason_and_the_engine_is_free_at_once(
     gpu: Gpu, end: Callable[[Gpu, Client], None]
 ) -> None:
-    """By the end of the process that had the slice, by the end of the reservation: who waits runs at once."""
+    """The hold ends with the process that had the slice, or with the reservation: waiting tenants run at once."""
     gpu.tenant("waiter", weight=100, timeslice_us=4000)
     waiter = gpu.slice("waiter")
     with long_hold(gpu) as client:
@@ -185,7 +187,8 @@ def test_a_hold_ends_with_its_reason_and_the_engine_is_free_at_once(
 
 
 def test_a_lie_about_what_follows_costs_its_sender_only(gpu: Gpu, figures: Record) -> None:
-    """Always more to follow, never anything there: the liar pays, the neighbour gets no less than its share."""
+    """A tenant that always announces items that never come pays for it, and its neighbour gets no less than its
+    share."""
     gpu.set_max_chunk_us(CHUNK_US)
     gpu.tenant("liar", weight=100, timeslice_us=4000, **{**RESERVED, "reserve_us": 1800}, hold_max_us=1_000_000)
     gpu.tenant("neighbour", weight=300, timeslice_us=4000)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one tenant's memory may do to another: nothing."""
+"""One tenant's memory cannot affect another tenant."""
 
 import os
 from itertools import pairwise
@@ -25,7 +25,7 @@ def p99_ns(uuid: str, *, period_us: int = 1000, seconds: float = 2) -> int:
 
 
 def test_memory_that_stops_answering_does_not_change_the_neighbours_p99(gpu: Gpu, figures: Record) -> None:
-    """Operands under userfaultfd whose faults nobody answers: only that slice's own worker waits."""
+    """Operands under userfaultfd whose page faults are never served: only that slice's own worker waits."""
     for tenant in ("frozen", "neighbour"):
         gpu.tenant(tenant, weight=100, timeslice_us=TIMESLICE_US)
     frozen, neighbour = gpu.slice("frozen"), gpu.slice("neighbour")
@@ -38,18 +38,19 @@ def test_memory_that_stops_answering_does_not_change_the_neighbours_p99(gpu: Gpu
 
     figures("p99 of a 50 us item beside frozen memory", beside / 1000, against=alone / 1000, unit="us alone")
     assert beside <= alone * 1.1 + 10_000
-    # Exit status 0 says that nothing of the frozen slice completed meanwhile, and all of it afterwards, correctly.
+    # Exit status 0 means that nothing of the frozen slice completed meanwhile, and all of it afterwards, correctly.
     assert outcome.reports[-1]["ok"]
 
 
 def test_at_no_time_does_a_client_gone_mad_take_anything_from_others(gpu: Gpu, figures: Record) -> None:
-    """Whatever `vgpu-client fuzz` does to its device, in each of several intervals, so that none makes up for another.
+    """The share of a neighbour beside `vgpu-client fuzz`, in each of several intervals: a good one cannot make up for a
+    bad one.
 
-    The mad tenant has a second slice that always has work, so that it wants all of its share. A steady tenant, with
-    work at all times, too, is never further behind its share of what both have than R10 allows at both ends of an
-    interval; an urgent one, with a reservation, waits for one chunk, and for another if the engine computes on the only
-    processor when its item comes. The mad client has the processor when nobody else wants it: processors are for others
-    to share.
+    The hostile tenant has a second slice that always has work, so that it wants all of its share. A steady tenant also
+    has work at all times. At each end of an interval it is never further behind its share of the two tenants' time than
+    R10 allows. An urgent tenant, with a reservation, waits for one chunk, and for another if the engine computes on the
+    only processor when its item comes. The hostile client gets the processor only when nobody else wants it: sharing
+    processors is not the module's task.
     """
     gpu.tenant("mad", weight=100, timeslice_us=TIMESLICE_US)
     gpu.tenant("steady", weight=300, timeslice_us=TIMESLICE_US)
@@ -90,7 +91,8 @@ def test_at_no_time_does_a_client_gone_mad_take_anything_from_others(gpu: Gpu, f
 
 
 def test_malformed_work_takes_nothing_from_a_neighbour(gpu: Gpu, figures: Record) -> None:
-    """All hostile cases, over and over, against one that always has work: it is never without, and has its share."""
+    """All hostile cases, over and over, against a tenant that always has work: it always progresses, and has its
+    share."""
     for tenant in ("bad", "good"):
         gpu.tenant(tenant, weight=100, timeslice_us=TIMESLICE_US)
     bad, good = gpu.slice("bad"), gpu.slice("good")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases of an engine that lends, exactly: children whose kernels are sleeps, and computing is free.
+"""Exact shares of leases of an engine that lends. The children's kernels are sleeps, and computing takes no time.
 
-Everybody always has work, stops after the kernel in which its lease ends, and asks for the next one.
+Every child always has work, stops after the kernel in which its lease ends, and asks for the next lease.
 """
 
 import select
@@ -18,7 +18,7 @@ from tests.rig.gpu import Gpu
 from tests.rig.leasing import Child, Event, Lease
 
 TIMESLICE_US, KERNEL_US = 5_000, 1_000
-SPANS = 200  # of timeslice and kernel, at least, for each tenant
+SPANS = 200  # of timeslice and kernel: the shortest measurement, for each tenant
 POINT = 0.01
 WEIGHTS = {
     2: {"blue": 300, "green": 100},
@@ -28,7 +28,8 @@ WEIGHTS = {
 
 
 class Crowd(threading.Thread):
-    """Children of many slices, in one thread: only one of them has the engine at a time. `closed`: gates, how often."""
+    """Children of many slices in one thread; only one of them has the engine at a time. `closed`: how often a gate was
+    closed."""
 
     def __init__(self, slices: Sequence[Slice]) -> None:
         super().__init__()
@@ -51,7 +52,7 @@ class Crowd(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        # A lease that is had at once is not signalled.
+        # There is no signal for a lease that is granted at once.
         for child in self._children.values():
             self._use_leases(child)
         while not self._ended.is_set():
@@ -68,7 +69,7 @@ class Crowd(threading.Thread):
         of.executor.gate(sequence)
 
     def _use_leases(self, child: Child) -> None:
-        """Until another has the engine; who yields may be the next one again."""
+        """Use leases until another child has the engine; the child that yields may be the next one again."""
         if child.lease()[1] in (Lease.RECALLED, Lease.EXPIRED):
             child.give_back(want=True)
         while (lease := child.lease())[1] is Lease.LENT and not self._ended.is_set():
@@ -95,7 +96,8 @@ def test_slices_have_their_tenants_share_in_leases_no_longer_than_timeslice_and_
     with ExitStack() as stack:
         made = [stack.enter_context(served(lending.slice(tenants[at % len(tenants)]))) for at in range(slices)]
         crowd = stack.enter_context(Crowd(made))
-        # Who was alone at first had it without an end; the longest run is since the timeslice was set.
+        # A tenant that was alone at first had the engine without end. The longest run counts from the change of the
+        # timeslice.
         time.sleep(0.1)
         for name, weight in weights.items():
             lending.tenant(name, weight=weight, timeslice_us=TIMESLICE_US)
@@ -118,7 +120,7 @@ def test_slices_have_their_tenants_share_in_leases_no_longer_than_timeslice_and_
 def test_who_is_alone_with_a_cap_has_no_more_than_that(lending: Gpu, figures: Record) -> None:
     lending.tenant("blue", weight=100, timeslice_us=TIMESLICE_US, cap_us=30_000, cap_period_us=100_000)
     with served(lending.slice("blue")) as made, Crowd([made]) as crowd:
-        time.sleep(0.2)  # what it may save up
+        time.sleep(0.2)  # the largest credit it may accumulate
         share = lending.measured_over(10).share_of_wall["blue"]
 
     figures("alone with a cap of 30 %", share, against=0.3, unit="of all time")

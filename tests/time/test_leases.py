@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A child that never yields, beside one that does: it costs its own slice.
+"""A child that never yields, beside one that does: its own slice pays for it.
 
-How shares come out where everybody yields is in test_lease_shares.py.
+test_lease_shares.py has the shares when all children yield.
 """
 
 import os
@@ -32,7 +32,7 @@ def lending(gpu: Gpu) -> Iterator[Gpu]:
 
 @dataclass
 class Gate:
-    """Says at once that it is as it was asked to be. Nobody is stopped: that is the test's to play."""
+    """Answers each gate request at once as done. It stops no process: the test itself plays the children."""
 
     executor: Bound
     closed: int = 0
@@ -49,7 +49,7 @@ class Gate:
 
 @dataclass
 class Worker:
-    """Has work at all times, and gives each lease back when it is over."""
+    """Has work at all times, and gives each lease back when the lease is over."""
 
     child: Child
     leases: int = 0
@@ -97,11 +97,11 @@ def working(uuid: str) -> Iterator[Worker]:
 
 
 def test_who_never_yields_has_no_more_than_its_share(lending: Gpu, figures: Record) -> None:
-    """Each of its leases ends by the gate, and it pays until that is closed."""
+    """The gate ends each of its leases, and it pays until the gate is closed."""
     lending.tenant("over", weight=100, timeslice_us=TIMESLICE_US)
     lending.tenant("steady", weight=100, timeslice_us=TIMESLICE_US)
     with served(lending.slice("over")) as (hog, gate), working(lending.slice("steady")):
-        hog.start()  # and is busy for ever
+        hog.start()  # and stays busy for ever
         before = gate.closed
         window = lending.measured_over(WINDOW_S)
         assert gate.closed - before > WINDOW_S * 10, "the attack did not run"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A permit that nobody used in time is worth nothing, unless it was renewed. All slices wait together."""
+"""An unused permit expires unless it was renewed. The slices wait at the same time."""
 
 import time
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies under which nobody's turn is given away: R8."""
+"""Policies that give nobody's turn to another tenant: R8."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from tests.rig.vfio import opened
 
 LOAD: dict[str, object] = {"op": "delay", "delay_us": 200}
 POINT = 0.01  # of the engine
-# two snapshots are not of one moment
+# two snapshots are not taken at the same moment
 READING = 0.005
 
 
@@ -69,11 +69,11 @@ def test_fixed_share_keeps_the_places_that_are_not_sold(gpu: Gpu, figures: Recor
 def test_an_engine_with_nothing_but_ghosts_parks_without_a_timer(
     gpu: Gpu, policy: str, places: int | None, part: int
 ) -> None:
-    """No decision is taken for a second, and everybody was charged for it afterwards."""
+    """The scheduler takes no decision for a second, and all tenants are charged for it afterwards."""
     gpu.share_by(policy, places=places)
     one, _ = tenants(gpu, "strict" if places else "fair")
     client(one, "latency", "--delay-us", "50", "--period-us", "10000", "--seconds", "0.5")
-    time.sleep(0.05)  # closing the slice is the last thing that wakes the engine
+    time.sleep(0.05)  # closing the slice is the last event that wakes the engine
     first, picks = gpu.snapshot(), gpu.control.gpu(gpu.address).picks
     time.sleep(1)
     assert gpu.control.gpu(gpu.address).picks == picks
@@ -89,7 +89,7 @@ def test_an_engine_with_nothing_but_ghosts_parks_without_a_timer(
     for uuid, found in last.slices.items():
         before = first.slices[uuid]
         assert found.ghost_ns - before.ghost_ns == found.run_ns - before.run_ns > 0
-    # and it wakes for work
+    # now new work wakes it
     report = client(one, "latency", "--delay-us", "50", "--period-us", "10000", "--seconds", "0.5").reports[-1]
     assert report["items"] > 20
 
@@ -106,7 +106,7 @@ def test_turns_of_ghosts_are_in_the_trace(gpu: Gpu) -> None:
 
 
 def test_a_slice_that_goes_does_not_keep_its_turn(gpu: Gpu) -> None:
-    """The engine idles in a turn of one second; who waits does not wait for its end once there is no such slice."""
+    """The engine idles in a turn of one second. When the slice leaves, waiting tenants run at once."""
     gpu.share_by("equal_share")
     gpu.tenant("works", weight=100, timeslice_us=1000)
     gpu.tenant("idles", weight=100, timeslice_us=1_000_000)
@@ -127,7 +127,7 @@ def test_a_slice_that_goes_does_not_keep_its_turn(gpu: Gpu) -> None:
 
 
 def test_a_slice_that_is_removed_does_not_keep_its_turns(gpu: Gpu) -> None:
-    """Its VMM has it open for as long as it likes."""
+    """Its VMM may keep it open."""
     gpu.share_by("equal_share")
     one, two = tenants(gpu, "fair")
     gpu.sysfs.remove(two.pop())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often the children of one slice may ask for leases: beyond that a call waits, and no other slice notices.
+"""How often the children of one slice may ask for leases. Beyond that a call waits, and no other slice notices.
 
-Where computing is free: almost all time passes while everybody waits.
+It needs a lab host where computing takes no time: almost all time passes while every thread waits.
 """
 
 import os
@@ -17,8 +17,8 @@ from tests.rig.gpu import Gpu
 from tests.rig.leasing import Child
 
 BURST, EACH_NS = 1000, 20_000  # kmod/engine/child.c
-WAIT_NS = 1_000_000  # of one who is held up
-LEFT = WAIT_NS // EACH_NS  # by those who do not wait
+WAIT_NS = 1_000_000  # of a delayed call
+LEFT = WAIT_NS // EACH_NS  # kept for calls that do not wait
 AT_ONCE = BURST - LEFT
 
 
@@ -32,14 +32,14 @@ def lending(gpu: Gpu) -> Iterator[Gpu]:
 
 @contextmanager
 def children(gpu: Gpu, *tenants: str) -> Iterator[list[Child]]:
-    """One of each tenant's slice; a second one in the same slice where the name comes twice."""
+    """One child of each tenant's slice; a name given twice adds a second child of the same slice."""
     with ExitStack() as stack:
         slices = {name: stack.enter_context(served(gpu.slice(name))) for name in set(tenants)}
         yield [slices[name].child(tenants[:at].count(name)) for at, name in enumerate(tenants)]
 
 
 def asked_without_waiting(child: Child) -> tuple[int, float]:
-    """How often it can ask at once, and for how many of these time has brought an allowance meanwhile."""
+    """How often it can ask without waiting, and how many of these requests were allowed only because time passed."""
     os.set_blocking(child.stream, False)
     count, begun_ns = 0, time.monotonic_ns()
     try:
@@ -102,7 +102,7 @@ def test_who_asks_without_end_is_held_up_and_asks_at_the_rate(lending: Gpu) -> N
 
 
 def test_a_signal_ends_the_wait(lending: Gpu) -> None:
-    """The gate is to freeze a child at once, whatever it does."""
+    """The gate must be able to freeze a child at once, whatever the child does."""
 
     def give_up(*_: object) -> None:
         raise InterruptedError

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who was granted a reservation does not wait, gets what was reserved, and takes it from nobody: R6, R7, R3."""
+"""A tenant with a reservation does not wait, gets the reserved time, and takes it from nobody: R6, R7, R3."""
 
 import itertools
 from typing import Any
@@ -32,7 +32,8 @@ def neighbours(gpu: Gpu, *, count: int, weight: int = 100) -> Load:
 
 
 def test_a_reservation_wakes_within_a_chunk_beside_saturating_neighbours(gpu: Gpu, figures: Record) -> None:
-    """From the moment its item is there; in the fair band the same tenant waits for a neighbour's timeslice."""
+    """The wait counts from the moment its item is there. In the fair band the same tenant waits for a neighbour's
+    timeslice."""
     gpu.set_max_chunk_us(CHUNK_US)
     gpu.tenant("urgent", weight=100, timeslice_us=4000)
     urgent = gpu.slice("urgent")
@@ -54,7 +55,7 @@ def test_a_reservation_wakes_within_a_chunk_beside_saturating_neighbours(gpu: Gp
 
 @pytest.mark.emulated
 def test_a_client_sees_its_reservation_wake_within_a_chunk(gpu: Gpu, figures: Record) -> None:
-    """From doorbell to completion, and nobody records meanwhile: that costs the lab host's only processor time."""
+    """From doorbell to completion, without tracing: recording would cost the lab host's only processor time."""
     gpu.set_max_chunk_us(CHUNK_US)
     gpu.tenant("urgent", weight=100, timeslice_us=4000)
     urgent = gpu.slice("urgent")
@@ -80,7 +81,7 @@ def test_a_client_sees_its_reservation_wake_within_a_chunk(gpu: Gpu, figures: Re
 
 
 def test_a_reservation_is_served_in_full_and_is_no_addition(gpu: Gpu, figures: Record) -> None:
-    """20 % reserved of a 25 % share: 20 % before all others, 25 % in all, cut for and by what the trace says."""
+    """20 % reserved of a 25 % share: 20 % before all others, 25 % in all; runs are cut at the reasons in the trace."""
     gpu.set_max_chunk_us(CHUNK_US)
     reserve_us, period_us, window_s = 2000, 10_000, 4
     gpu.tenant(
@@ -106,7 +107,7 @@ def test_a_reservation_is_served_in_full_and_is_no_addition(gpu: Gpu, figures: R
 
 
 def test_nobody_waits_longer_for_many_reservations_than_was_admitted(gpu: Gpu, figures: Record) -> None:
-    """Three reservations at once, each with a deadline of its own, beside a neighbour that saturates."""
+    """Three reservations at once with different deadlines, beside a neighbour that saturates."""
     gpu.set_max_chunk_us(CHUNK_US)
     period_us = {"a": 5000, "b": 8000, "c": 13_000}
     load: Load = {}
@@ -123,7 +124,7 @@ def test_nobody_waits_longer_for_many_reservations_than_was_admitted(gpu: Gpu, f
         starts = [run.start_ns for run in trace.runs if run.tenant == name]
         apart_us = max(later - earlier for earlier, later in itertools.pairwise(starts)) / 1000
         figures(f"three reservations, {name}: worst time between two items", apart_us, against=period, unit="us asked")
-        # it asks again one period after its item: the others' reservations and one chunk may be before it
+        # it asks again one period after its item: the others' reservations and one chunk may run first
         assert apart_us <= period + 3 * CHUNK_US + 2 * 300
         assert window.last.tenants[name].demotions == 0
     assert window.share_of_wall["neighbour-0"] > 0.5

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets how much of the engine, against the entitlement of R10."""
+"""Each tenant's part of the engine, against the entitlement of R10."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def saturating(delay_us: float = 200, **options: object) -> dict[str, object]:
 
 
 def test_weights_three_to_one_give_75_and_25_percent(gpu: Gpu, figures: Record) -> None:
-    """By the module's counters and, independently, by the work the clients saw completed."""
+    """Measured by the module's counters and, independently, by the work the clients saw completed."""
     gpu.tenant("blue", weight=300, timeslice_us=1000)
     gpu.tenant("green", weight=100, timeslice_us=1000)
     measured = measure(gpu, {gpu.slice("blue"): saturating(), gpu.slice("green"): saturating()}, window_s=10)
@@ -89,7 +89,8 @@ def test_a_weight_changed_live_is_followed(gpu: Gpu) -> None:
 
 
 def test_overrun_and_nap_gains_nothing(gpu: Gpu, figures: Record) -> None:
-    """A tenant that sends 8 ms items in one piece and naps 10 us stays within its entitlement and R10's bound."""
+    """A tenant that sends 8 ms items in one piece and sleeps 10 us between them stays within its entitlement and R10's
+    bound."""
     chunk_us, timeslice_us, window_s = 8000, 1000, 10
     gpu.set_max_chunk_us(chunk_us)
     gpu.tenant("napper", weight=100, timeslice_us=timeslice_us)
@@ -105,6 +106,6 @@ def test_overrun_and_nap_gains_nothing(gpu: Gpu, figures: Record) -> None:
 
     figures("8 ms items and 10 us naps, share of the napper", measured.share["napper"], against=0.25, unit="at most")
     bound = (timeslice_us + chunk_us) / (window_s * 1_000_000)
-    # At both ends of the window a lag may be outstanding.
+    # A lag may be outstanding at each end of the window.
     assert measured.share["napper"] <= 0.25 + 2 * bound
     assert measured.share["napper"] > 0.05, "the attack did not run"

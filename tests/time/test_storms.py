@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Storms of others beside a tenant at work: it has its share, and a run and a chunk are its longest wait.
+"""Storms of others beside a tenant at work: it keeps its share, and waits for a run and a chunk at most.
 
-The program that storms has the only processor when nobody else wants it: programs are for others to share it among.
-What works in the kernel for the storm is not.
+The program that makes the storm gets the only processor when nobody else wants it: sharing the processor among programs
+is not the module's task. The kernel threads that work for the storm have no such limit.
 """
 
 import os
@@ -36,7 +36,7 @@ TOKENS_AT_ONCE, TOKENS_PER_S = 1000, 1000  # kmod/engine/ring.c
 
 @contextmanager
 def idle(storm: Client, works: Callable[[], bool]) -> Iterator[None]:
-    """Has the processor when nobody else wants it, from when it `works`; ends with the body."""
+    """Run it with the processor only when nobody else wants it, once `works` is true; it ends with the body."""
     try:
         poll(works)
         for task in Path(f"/proc/{storm.process.pid}/task").iterdir():
@@ -54,13 +54,13 @@ def timed(uuid: str) -> Client:
 
 
 def p99_us(outcome: Outcome) -> float:
-    """From an item's doorbell to its completion."""
+    """The time from an item's doorbell to its completion."""
     return int(outcome.reports[-1]["p99_ns"]) / 1000
 
 
 @contextmanager
 def storming(gpu: Gpu, kind: str) -> Iterator[None]:
-    """Of the tenant `bad`, by one client, or of operators in two processes."""
+    """A storm by the tenant `bad` with one client, or by operators in two processes."""
     if kind == "operators":
         with operators(gpu, 2, seconds=3 * MEASURED_S, idle=True) as seen:
             yield
@@ -91,7 +91,7 @@ def storming(gpu: Gpu, kind: str) -> Iterator[None]:
         tokens = OF_GUESTS[kind].tokens
         if tokens:
             assert TOKENS_AT_ONCE < times * tokens <= most, "no storm, or one that costs nothing"
-        else:  # needs nothing that others need, so that nothing limits it
+        else:  # no limit applies, because it uses nothing that others need
             assert times > TOKENS_AT_ONCE, "no storm"
         return
     with idle(Client(["--json", bad, kind, "--seconds", "600"]), lambda: gpu.slice_stats(bad).items > 0):

@@ -60,18 +60,18 @@ def test_a_timeslice_changed_live_holds_from_the_next_run(gpu: Gpu) -> None:
             longest_run_ns = gpu.stats("blue").longest_run_ns
 
     assert_runs_obey(of(before, "blue"), 5000)
-    # The run under way at the change still has its old timeslice, no later one has.
+    # The run under way at the change still has its old timeslice; no later run has.
     assert_runs_obey(of(after, "blue")[1:], 1000)
     assert_runs_obey(of(after, "green"), 5000)
-    # The counter begins again with the timeslice.
+    # The counter starts again with the new timeslice.
     assert longest_run_ns <= (1000 + CHUNK_US) * 1000
 
 
-# The shortest chunk, which may be beyond a timeslice (kmod/sched), and what may be charged of a late beginning and of a
-# late end (kmod/engine/engine.h).
+# The shortest chunk, which may extend beyond a timeslice (kmod/sched), and the largest charge for a late beginning and
+# a late end (kmod/engine/engine.h).
 MIN_CHUNK_US, NOTICE_US = 10, 50
-# Keeps the processor from all tasks, the engine's thread as well, for longer than a chunk at a time, at times that move
-# through those of chunks.
+# Keeps the processor from all tasks, including the engine's thread, for longer than a chunk at a time. The moments
+# shift relative to the chunks.
 SEIZING = f"""
 import itertools, time
 for number in itertools.count():
@@ -94,7 +94,7 @@ def seized_processor() -> Iterator[None]:
 
 @pytest.mark.emulated
 def test_a_host_that_is_late_makes_no_run_longer(gpu: Gpu, figures: Record) -> None:
-    """What is charged of a chunk is bounded from the decision on, whenever a processor is had to begin it."""
+    """The charge for a chunk is bounded from the decision on, however late the thread gets a processor."""
     gpu.set_max_chunk_us(CHUNK_US)
     for tenant in ("blue", "green"):
         gpu.tenant(tenant, weight=100, timeslice_us=1000)

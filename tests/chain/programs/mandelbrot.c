@@ -5,12 +5,14 @@
  *     mandelbrot [--frames N] [--seconds S] [--size WIDTHxHEIGHT] [--iterations N] [--rows N] [--ahead N]
  *                [--output FILE]
  *
- * Prints a line of JSON for the device, for each frame and for the end. The arithmetic is in whole numbers, so a frame
- * has the same checksum on every device. Without --frames and --seconds it draws until SIGINT or SIGTERM. However it
- * ends without an error, the last frame is then written to FILE, as PPM.
+ * Prints a line of JSON for the device, for each frame and for the end. The arithmetic uses
+ * integers, so a frame has the same checksum on every device. Without --frames and --seconds it
+ * draws until SIGINT or SIGTERM. Unless it ends with an error, it then writes the last frame to
+ * FILE, as PPM.
  *
- * A frame is drawn in bands of --rows rows, each a kernel of its own, so that no kernel keeps the device for long.
- * --ahead frames are under way at a time, so that the device need not wait for this program.
+ * A frame is drawn in bands of --rows rows, each by a separate kernel, so that no kernel keeps the
+ * device for long. --ahead frames are queued at a time, so that the device does not wait for this
+ * program.
  *
  * Exit status: 0, 1 for errors of files and memory, 2 for the command line, 3 if OpenCL reports an error.
  */
@@ -32,9 +34,9 @@
 #define EXIT_OPENCL	3
 #define AHEAD_MAX	16u
 #define NAME_BYTES	128u
-/* Frames of one zoom; the next one begins anew. */
+/* Frames of one zoom; after them the zoom starts again. */
 #define ZOOM_FRAMES	96u
-/* Numbers have so many binary places. */
+/* Number of fractional bits of the fixed-point numbers. */
 #define PLACES		28
 #define CENTRE_X	(-199620395ll)	/* -0.7436438870 */
 #define CENTRE_Y	35386747ll	/*  0.1318259042 */
@@ -69,7 +71,7 @@ struct options {
 	const char *output;
 };
 
-/* A frame under way, or the place for one. */
+/* A frame under way, or an unused entry. */
 struct frame {
 	cl_mem pixels;
 	cl_event done;
@@ -229,7 +231,7 @@ static uint64_t elapsed_ns(const struct timespec *since)
 	       (uint64_t)since->tv_nsec;
 }
 
-/* What a line of JSON can hold as it is; everything else becomes a blank. */
+/* A character that JSON allows unescaped; any other becomes a blank. */
 static void clean(char *text)
 {
 	for (; *text; text++)
@@ -329,7 +331,7 @@ static void set_arguments(struct painter *painter, cl_mem *pixels, uint64_t fram
 						       arguments[i].value));
 }
 
-/* Queues all of a frame, and waits for nothing. */
+/* Queues all bands of a frame without waiting. */
 static void submit(struct painter *painter, struct frame *frame, uint64_t number)
 {
 	const struct options *options = &painter->options;
@@ -351,7 +353,7 @@ static void submit(struct painter *painter, struct frame *frame, uint64_t number
 	check("clFlush", clFlush(painter->queue));
 }
 
-/* FNV-1a, of the lower and the upper byte of each pixel. */
+/* FNV-1a over the lower and the upper byte of each pixel. */
 static uint64_t checksum(const cl_ushort *pixels, size_t count)
 {
 	uint64_t sum = 0xcbf29ce484222325u;
@@ -363,7 +365,7 @@ static uint64_t checksum(const cl_ushort *pixels, size_t count)
 	return sum;
 }
 
-/* Waits for a frame and tells of it. */
+/* Waits for a frame and reports it. */
 static void finish(struct painter *painter, struct frame *frame, uint64_t number)
 {
 	cl_int status;
@@ -389,7 +391,7 @@ static bool goes_on(const struct painter *painter, uint64_t frame)
 	       (!options->seconds || (double)elapsed_ns(&painter->started) < options->seconds * 1e9);
 }
 
-/* Returns how many frames were drawn. */
+/* Returns the number of frames drawn. */
 static uint64_t draw(struct painter *painter)
 {
 	unsigned int ahead = painter->options.ahead;
@@ -407,7 +409,7 @@ static uint64_t draw(struct painter *painter)
 	return finished;
 }
 
-/* Up to 255 and down again, without a step. */
+/* Rises to 255 and falls again, without a jump. */
 static unsigned char wave(unsigned int value)
 {
 	unsigned int place = value % 512;
