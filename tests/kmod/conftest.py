@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="module")
 def quiet_log() -> None:
-    """The kernel's limit of 10 lines in 5 s begins anew."""
+    """Reset the kernel's limit of 10 lines in 5 s."""
     time.sleep(6)
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A function that its vendor's driver keeps is shared, and what is not: nothing of the function itself changes."""
+"""A function that its vendor's driver keeps is shared, and functions that must not be adopted are refused. Adopting
+changes nothing of the function itself."""
 
 import errno
 import os
@@ -38,7 +39,7 @@ MEMORY_CLASSES = ["mem16m", "mem1g", "mem256m", "mem64m"]
 
 @pytest.fixture
 def vendors(gpu: Gpu) -> Iterator[Gpu]:
-    """The function, which its vendor's driver has."""
+    """The function, bound to its vendor's driver."""
     with vendor.has_function(gpu.sysfs):
         yield gpu
 
@@ -51,7 +52,7 @@ def adopted(vendors: Gpu) -> Iterator[Gpu]:
 
 
 def function() -> object:
-    """What a driver may change of a function: configuration space, whether it is enabled, its interrupts."""
+    """The parts of a function that a driver may change: configuration space, whether it is enabled, its interrupts."""
     return (FUNCTION / "config").read_bytes(), (FUNCTION / "enable").read_text(), (FUNCTION / "msi_bus").read_text()
 
 
@@ -125,7 +126,7 @@ def test_its_slices_cannot_be_saved(adopted: Gpu) -> None:
 
 
 def test_what_is_shared_already_is_not_adopted(gpu: Gpu) -> None:
-    """Whether its vendor's driver has it, or ours."""
+    """The driver of the function may be its vendor's or ours."""
     refused_with(lambda: gpu.control.adopt_gpu(ADDRESS), AlreadyExistsError, errno.EEXIST, "shared already")
     with vendor.has_function(gpu.sysfs), vendor.adopted(gpu):
         before = settings(gpu.control, gpu.sysfs)
@@ -165,7 +166,7 @@ def test_a_function_whose_driver_shares_it_is_not_adopted(gpu: Gpu) -> None:
 
 
 def test_a_function_is_not_adopted_while_its_driver_lets_go_of_it(vendors: Gpu) -> None:
-    """Nor waited for, which may take for ever."""
+    """Nor does it wait for such a function, which could take for ever."""
     vendor.set_option("slow", True)
     unbinder = threading.Thread(target=vendors.sysfs.unbind, args=(ADDRESS,), daemon=True)
     unbinder.start()
@@ -178,7 +179,7 @@ def test_a_function_is_not_adopted_while_its_driver_lets_go_of_it(vendors: Gpu) 
 
 
 def not_permitted(act: Callable[[Control], None]) -> bool:
-    """Whether that is what it is told, in a child process without root, which inherits no socket."""
+    """Whether this is the answer to a child process without root, which inherits no socket."""
     child = os.fork()
     if not child:
         status = 1

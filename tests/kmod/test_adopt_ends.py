@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What adopts ends: its driver lets go, which waits for no VM; the function goes, which does; the module is unloaded.
+"""An adoption ends when its driver releases the function, which waits for no VM; when the function is removed, which
+waits for VMs; or when the module is unloaded.
 
-And operators who do two of them at once.
+Operators may also do two of these at once.
 """
 
 import errno
@@ -45,7 +46,7 @@ def adopted(vendors: Gpu) -> Iterator[Gpu]:
 
 @pytest.fixture
 def neighbour(second_gpu: Gpu) -> Iterator[tuple[Gpu, Child]]:
-    """A child that has a lease of another GPU."""
+    """A child with a lease of another GPU."""
     with second_gpu.leasing():
         second_gpu.tenant("green", weight=100, timeslice_us=100_000)
         with served(second_gpu.slice("green")) as green:
@@ -55,7 +56,7 @@ def neighbour(second_gpu: Gpu) -> Iterator[tuple[Gpu, Child]]:
 
 
 def unbind() -> None:
-    """By the driver's own file, which leaves driver_override."""
+    """Through the driver's own file, which does not change driver_override."""
     write_file(UNBIND, f"{ADDRESS}\n")
 
 
@@ -85,7 +86,7 @@ def at_work(gpu: Gpu) -> Iterator[tuple[Slice, Child]]:
 
 
 def cut_off(blue: Slice, worker: Child) -> None:
-    """VM, executor and child have been told."""
+    """VM, executor and child have been notified."""
     assert pulled_out(blue.guest.device)
     assert blue.executor.poll() & POLLHUP
     assert worker.signalled() == -1
@@ -121,7 +122,7 @@ def test_unbinding_waits_for_no_vm_and_cuts_off_who_computes(adopted: Gpu, neigh
         assert pulled_out(first)
         assert pulled_out(second)
         assert adopted.sysfs.driver(ADDRESS) is None
-        # until the VM lets go the GPU is there, and takes nothing
+        # until the VM releases it the GPU exists, and accepts nothing
         assert adopted.slice_stats(blue.uuid).open
         with pytest.raises(RefusedError):
             adopted.tenant("red", weight=100, timeslice_us=1000)
@@ -138,7 +139,7 @@ def test_unbinding_waits_for_no_vm_and_cuts_off_who_computes(adopted: Gpu, neigh
 
 
 def test_who_computes_is_cut_off_before_the_driver_has_to_let_go(adopted: Gpu) -> None:
-    """A vendor's driver may wait for executors: they have been told by then."""
+    """A vendor's driver may wait for executors: they have been notified by then."""
     vendor.set_option("slow", True)
     with at_work(adopted) as (blue, worker):
         unbinder = started(unbind)
@@ -219,7 +220,7 @@ def reload(gpu: Gpu) -> None:
 
 
 def test_our_module_is_unloaded_only_when_no_slice_is_open(adopted: Gpu) -> None:
-    """Then it lets go of what it has adopted, slices included, and its driver notices nothing of that."""
+    """Unloading then releases the adopted function with its slices, and the function's driver notices nothing."""
     uuid = adopted.slice("blue")
     with opened(uuid), pytest.raises(subprocess.CalledProcessError, match="rmmod"):
         unload_module()
@@ -232,7 +233,7 @@ def test_our_module_is_unloaded_only_when_no_slice_is_open(adopted: Gpu) -> None
 
 
 def test_our_module_goes_and_the_function_afterwards(adopted: Gpu) -> None:
-    """Whose removal asks nobody that is not there any more."""
+    """Its removal calls no driver that is gone."""
     adopted.control.close()
     unload_module()
     with comes_back(adopted):
@@ -243,7 +244,7 @@ def test_our_module_goes_and_the_function_afterwards(adopted: Gpu) -> None:
 
 
 def repeated(act: Callable[[], object], stop: threading.Event, failures: list[BaseException]) -> threading.Thread:
-    """Until `stop`; what it may not be answered is in `failures`."""
+    """Repeat until `stop`; `failures` has the answers that are not allowed."""
 
     def run() -> None:
         while not stop.is_set():
@@ -262,7 +263,7 @@ def repeated(act: Callable[[], object], stop: threading.Event, failures: list[Ba
 
 
 def test_operators_who_adopt_release_bind_unbind_and_create_at_once(vendors: Gpu) -> None:
-    """Nobody waits for ever, whatever they are answered makes sense, and afterwards everything works."""
+    """Nobody waits for ever, every answer is an allowed one, and afterwards everything works."""
     stop, failures = threading.Event(), list[BaseException]()
     control, sysfs = vendors.control, vendors.sysfs
     rounds = 60
@@ -298,7 +299,7 @@ def test_operators_who_adopt_release_bind_unbind_and_create_at_once(vendors: Gpu
 
 
 def test_adopting_while_the_function_goes(vendors: Gpu) -> None:
-    """A GPU that is adopted goes with its function, and none is left behind."""
+    """An adopted GPU is removed together with its function, and no GPU is left behind."""
     stop, failures = threading.Event(), list[BaseException]()
     thread = repeated(lambda: vendors.control.adopt_gpu(ADDRESS), stop, failures)
     for _ in range(20):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a slice takes from its guest's memory and writes there: items, completions, the shadow, and nothing else."""
+"""A slice reads items from its guest's memory and writes completions and the shadow there, and accesses nothing
+else."""
 
 import mmap
 import struct
@@ -40,7 +41,7 @@ from tests.rig.vfio import Device, opened
 DESCRIPTOR_BYTES, COMPLETION_BYTES, SHADOW_BYTES = 64, 32, 64
 INFLIGHT_ITEMS, INFLIGHT_BYTES = 512, 8 << 20  # kmod/vgpu.h
 UNKNOWN_OP, ERROR_OP = 99, 5  # kmod/uapi/vgpu_device.h
-BLOCKERS, MORE = 3, 8  # of 0.9 s; than are fetched
+BLOCKERS, MORE = 3, 8  # of 0.9 s; more than are fetched
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def submit(device: Device, guest: Guest, items: list[bytes]) -> None:
 
 
 def test_without_a_shadow_nothing_is_written_where_it_would_be(uuid: str) -> None:
-    """No address is zero, which a guest has memory at; neither for what is answered nor for an error."""
+    """Address zero is valid when a guest has memory there, both for completions and for an error."""
     guest, low = Guest(), mmap.mmap(-1, mmap.PAGESIZE)
     with opened(uuid) as device:
         guest.attach(device)
@@ -135,7 +136,7 @@ def test_a_completion_says_how_long_its_item_ran(uuid: str) -> None:
     ids=["items", "operands"],
 )
 def test_no_more_is_fetched_than_the_host_lends_memory_for(uuid: str, item: bytes, entries: int, most: int) -> None:
-    """Until the first ones are answered, which is when the others follow."""
+    """The others follow when the first ones are completed."""
     guest = Guest()
     with opened(uuid) as device:
         guest.attach(device)
@@ -143,7 +144,7 @@ def test_no_more_is_fetched_than_the_host_lends_memory_for(uuid: str, item: byte
         submit(device, guest, [delay(900_000)] * BLOCKERS + [item] * (most - BLOCKERS + MORE))
         poll(lambda: device.register(REG_FETCHED) >= most)
         fetched = most
-        while not device.register(REG_COMPLETED):  # nothing was answered when `fetched` was read
+        while not device.register(REG_COMPLETED):  # nothing was completed when `fetched` was read
             assert fetched == most
             fetched = device.register(REG_FETCHED)
         guest.wait(device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In whose cgroup the processor time is that a guest costs the host: in its VMM's."""
+"""The processor time that a guest costs the host is charged to its VMM's cgroup."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ RESET = 2
 
 @contextmanager
 def cgroups() -> Iterator[Path]:
-    """Where cgroups of version 2 are, mounted if they are not yet."""
+    """The mount point of cgroups version 2, which are mounted if needed."""
     place = Path("/sys/fs/cgroup")
     mounted_here = not (place / "cgroup.procs").exists()
     if mounted_here:
@@ -45,7 +45,7 @@ def cgroup() -> Iterator[Path]:
 
 
 def used_by_our_threads_ns(cgroup: Path) -> tuple[int, int]:
-    """By threads of the module: those in the cgroup, and all others."""
+    """Processor time of the module's threads: of those in the cgroup, and of all others."""
     members = (cgroup / "cgroup.procs").read_text().split()
     inside = outside = 0
     for thread in threads("vgpu"):
@@ -59,7 +59,7 @@ def used_by_our_threads_ns(cgroup: Path) -> tuple[int, int]:
 
 @contextmanager
 def vmm(uuid: str, cgroup: Path) -> Iterator["subprocess.Popen[str]"]:
-    """A process in that cgroup, which has the slice enabled; see `flood`."""
+    """A process in that cgroup that has the slice enabled; see `flood`."""
     command = [sys.executable, "-m", "tests.kmod.test_cgroups", uuid, str(cgroup)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT) as process:
         assert process.stdout is not None
@@ -86,7 +86,7 @@ def test_a_worker_is_in_the_cgroup_of_who_opened_its_slice(gpu: Gpu, cgroup: Pat
 
 
 def test_what_a_guests_floods_cost_is_its_vmms(gpu: Gpu, cgroup: Path) -> None:
-    """Resets, rings and doorbells where an engine executes nothing, so that nothing but these costs anything."""
+    """Resets, rings and doorbells while the engine executes nothing, so that nothing else costs time."""
     with gpu.leasing():
         gpu.tenant("blue", weight=100, timeslice_us=100_000)
         with vmm(gpu.slice("blue"), cgroup) as process:

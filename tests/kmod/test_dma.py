@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guest memory that the VMM takes back: work on it ends with an error, and taking it back waits for few pieces."""
+"""Guest memory that the VMM unmaps: work on it ends with an error, and the unmap waits for a few pieces only."""
 
 import mmap
 import re
@@ -37,7 +37,7 @@ HALF = AREA_BYTES // 2
 PATTERN = 0x5A5A5A5A
 
 Unmap = Callable[[Device], None]
-# what is unmapped while an item is at work: the item that ends with the error, what it has written by then
+# memory unmapped while an item uses it: the item that ends with the error, and what it has written by then
 CASES: dict[str, tuple[Unmap, int, int]] = {
     "operand": (lambda device: device.unmap(AREA_IOVA, AREA_BYTES), 1, 0),
     "second half of the operand": (lambda device: device.unmap(AREA_IOVA + HALF, HALF), 1, HALF),
@@ -47,7 +47,7 @@ CASES: dict[str, tuple[Unmap, int, int]] = {
 
 @pytest.mark.parametrize("what", CASES)
 def test_an_item_whose_memory_is_unmapped_ends_with_an_error(gpu: Gpu, what: str) -> None:
-    """The item is on the engine or waits for it; nothing hangs, and after a reset and a map it all works."""
+    """The item is on the engine or waits for it. Nothing hangs, and after a reset and a map everything works."""
     unmap, index, written = CASES[what]
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     guest, vector = Guest(), eventfd()
@@ -78,7 +78,7 @@ def test_an_item_whose_memory_is_unmapped_ends_with_an_error(gpu: Gpu, what: str
 
 @contextmanager
 def traced_lengths() -> Iterator[list[int]]:
-    """How much is moved by each access to guest memory while the body runs; the list is filled at the end."""
+    """The size of each access to guest memory while the body runs; the list is filled at the end."""
     mounted()
     probes = TRACING / "kprobe_events"
     if not probes.exists():
@@ -113,7 +113,7 @@ def test_a_large_operand_moves_in_pieces(gpu: Gpu) -> None:
 
 
 class Unmapper(threading.Thread):
-    """One call of the VMM that needs the lock of the guest's memory."""
+    """One call of the VMM that takes the lock of the guest's memory."""
 
     def __init__(self, device: Device, iova: int) -> None:
         super().__init__(daemon=True)
@@ -125,25 +125,25 @@ class Unmapper(threading.Thread):
         self.device.unmap(self.iova, mmap.PAGESIZE)
 
     def is_waiting(self) -> bool:
-        """Asleep in the call: only who holds the lock can change that."""
+        """Whether it sleeps in the call: only the holder of the lock can wake it."""
         try:
             words = Path(f"/proc/self/task/{self.native_id}/syscall").read_text().split()
-        except (FileNotFoundError, ProcessLookupError):  # through
+        except (FileNotFoundError, ProcessLookupError):  # it has returned
             return False
         return words[0] == str(SYS_IOCTL) and int(words[2], 16) == UNMAP_DMA
 
     def settle(self) -> bool:
-        """Until it waits or is through; whether it waits."""
+        """Wait until it waits or has returned; returns whether it waits."""
         poll(lambda: self.is_waiting() or not self.is_alive())
         return self.is_alive()
 
 
 @pytest.mark.emulated
 def test_unmapping_waits_for_few_pieces_however_much_is_moved(gpu: Gpu) -> None:
-    """Items of a megabyte move in pieces; a VMM that unmaps something else meanwhile gets the lock between them.
+    """Items of a megabyte move in pieces; a VMM that unmaps other memory gets the lock between two pieces.
 
-    Each page of the megabyte comes only when who unmaps is asleep or through, so that it is the order of events that
-    decides, however long a processor is taken away.
+    Each page of the megabyte is provided only when the unmapping thread sleeps or has returned. So the order of events
+    decides, even if a thread gets no processor for long.
     """
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     guest, other = Guest(), mmap.mmap(-1, mmap.PAGESIZE)

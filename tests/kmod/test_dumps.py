@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of as many objects as a GPU may ever have: in few system calls, whole, each object once."""
+"""Lists of as many objects as a GPU may have: in few system calls, complete, each object once."""
 
 import threading
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from vgpumgr.control.netlink import Control
 from vgpumgr.control.protocol import Command, TenantAttribute
 
 MANY = 1024
-# The kernel fills at most 32 KiB at a time; a tenant with all that can be set takes some 700 bytes.
+# The kernel fills at most 32 KiB at a time; a tenant with all its settings takes some 700 bytes.
 RECEIVED_MAX = 32
 
 
@@ -57,7 +57,7 @@ def test_a_thousand_tenants_are_listed_in_few_calls(gpu: Gpu, tenants: list[str]
 
 
 def test_a_list_of_many_parts_is_whole_while_tenants_come_and_go(gpu: Gpu, tenants: list[str]) -> None:
-    """Each part begins after the last one's last tenant, which may be gone by then."""
+    """Each part begins after the last tenant of the part before, which may have been removed by then."""
     stop = threading.Event()
     failures: list[BaseException] = []
 
@@ -67,11 +67,11 @@ def test_a_list_of_many_parts_is_whole_while_tenants_come_and_go(gpu: Gpu, tenan
                 for number in range(MANY):
                     if stop.is_set():
                         return
-                    # Every other tenant goes, so that any of them may be the one a part ended with.
+                    # Every other tenant is removed, so that any of them may be the last of a part.
                     if number % 2:
                         control.delete_tenant(ADDRESS, tenants[number])
                     control.set_tenant(ADDRESS, f"new-{number}", weight=1, timeslice_us=1000)
-        except BaseException as error:  # the main thread asserts that there is none
+        except BaseException as error:  # the main thread asserts that there is no error
             failures.append(error)
 
     churning = threading.Thread(target=churn)

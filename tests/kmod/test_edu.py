@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine `edu`: jobs of a real PCI device that nobody can split or stop. What never ends: test_edu_wedged.py."""
+"""The engine `edu`: jobs of a real PCI device that cannot be split or stopped. test_edu_wedged.py has jobs that never
+end."""
 
 import errno
 import math
@@ -38,19 +39,19 @@ from vgpumgr.control.netlink import Control
 from vgpumgr.errors import BusyError, InvalidFieldError, NotFoundError, UnknownGpuError
 
 PCI_CAP_ID_MSI, PCI_MSI_FLAGS, PCI_MSI_ENABLE = 5, 2, 1
-NOTICE_NS = 50_000  # kmod/engine/engine.h: what the thread may need to notice the end
+NOTICE_NS = 50_000  # kmod/engine/engine.h: the time in which the thread must notice the end
 CLOCK_NS = 1000  # of the tracer's times
 NOWHERE = "0000:00:1f.7"
 NO_SLICE = "c0ffee00-0000-4000-8000-00000000ffff"
 
 
 def n_for(uuid: str, ns: int) -> int:
-    """The factorial that takes about so long."""
+    """The factorial that takes about this long."""
     return ns * 1000 // int(client(uuid, "info").reports[-1]["fact_ps"])
 
 
 def msi_flags() -> int:
-    """Where in configuration space the flags of MSI are."""
+    """The offset of the MSI flags in configuration space."""
     config = (DEVICE / "config").read_bytes()
     at = config[0x34]
     while at and config[at] != PCI_CAP_ID_MSI:
@@ -100,12 +101,12 @@ def test_the_module_is_loaded_with_an_engine(gpu: Gpu) -> None:
 
 
 def keep_busy() -> None:
-    """Give the device a job of seconds, as somebody else's driver might have; it has once been driven by ours."""
+    """Give the device a job of seconds, as another driver might have done; our driver has driven it before."""
     write_register(REG_FACT, 0xFFFFFFFF)
 
 
 def take_when_done(gpu: Gpu) -> None:
-    """Wait until the device does nothing any more; then the engine is as it was."""
+    """Wait until the device is idle; then the engine is as before."""
 
     def taken() -> bool:
         with suppress(BusyError):
@@ -117,7 +118,7 @@ def take_when_done(gpu: Gpu) -> None:
 
 
 def waits(thread: threading.Thread) -> bool:
-    """In the module, where no signal reaches it."""
+    """Whether it waits in the module, where no signal reaches it."""
     task = Path(f"/proc/self/task/{thread.native_id}")
     try:
         return "[vgpumgr]" in (task / "stack").read_text() and "\nState:\tD" in (task / "status").read_text()
@@ -127,7 +128,8 @@ def waits(thread: threading.Thread) -> bool:
 
 @pytest.mark.long
 def test_a_device_that_is_busy_is_not_taken(gpu: Gpu) -> None:
-    """Somebody's job of seconds is under way: the present engine stays, and the device is taken when it is done."""
+    """A foreign job of seconds is running: the present engine stays, and the device can be used when the job is
+    done."""
     gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")  # turns its registers on
     gpu.sysfs.write_gpu(ADDRESS, "engine", "soft")
     keep_busy()
@@ -140,7 +142,8 @@ def test_a_device_that_is_busy_is_not_taken(gpu: Gpu) -> None:
 
 @pytest.mark.emulated
 def test_who_waits_for_an_engine_keeps_nobody_from_other_gpus(gpu: Gpu) -> None:
-    """While a GPU's engine changes, a slice is looked for, which may be that GPU's; GPUs are found nevertheless."""
+    """While a GPU's engine changes, a search for a slice waits, because the slice may be that GPU's. GPUs are found
+    nevertheless."""
     gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")
     gpu.sysfs.write_gpu(ADDRESS, "engine", "soft")
 
@@ -160,7 +163,7 @@ def test_who_waits_for_an_engine_keeps_nobody_from_other_gpus(gpu: Gpu) -> None:
             poll(lambda thread=thread: not thread.is_alive() or waits(thread))  # type: ignore[misc]
         with pytest.raises(UnknownGpuError):
             gpu.control.gpu(NOWHERE)
-        meanwhile = False  # who still waits now has waited then; the chooser wakes now and again, to look
+        meanwhile = False  # a search that still waits now waited then, too
         while chooser.is_alive() and seeker.is_alive() and not meanwhile:
             meanwhile = waits(chooser) and waits(seeker)
         chooser.join()
@@ -172,7 +175,7 @@ def test_who_waits_for_an_engine_keeps_nobody_from_other_gpus(gpu: Gpu) -> None:
 
 
 def test_what_an_interrupt_was_lost_of_is_no_measure(gpu: Gpu) -> None:
-    """Jobs would be taken for no time at all, and those of any length accepted: the present engine stays."""
+    """Every job would seem to take no time, and jobs of any length would be accepted: the present engine stays."""
     offset = msi_flags()
     timeout = TIMEOUT_MS.read_text()
     TIMEOUT_MS.write_text("1000")
@@ -200,7 +203,7 @@ def test_what_an_interrupt_was_lost_of_is_no_measure(gpu: Gpu) -> None:
                 lost = "an interrupt was lost" in told()
             if lost or refused:
                 break
-            gpu.sysfs.write_gpu(ADDRESS, "engine", "soft")  # all was measured before this process came to turn it off
+            gpu.sysfs.write_gpu(ADDRESS, "engine", "soft")  # all was measured before this process turned it off
         assert [error.errno for error in refused] == [errno.EIO]
         assert (engine(gpu), state(gpu)) == ("soft", "working")
     finally:
@@ -227,13 +230,14 @@ def test_factorials_are_right_and_all_else_is_refused(edu: Gpu) -> None:
 
 
 def calibrated() -> tuple[int, int]:
-    """What a job takes beside its multiplications, ns, and what each of them takes, ps: as the module predicts."""
+    """The fixed time of a job in ns, and the time of each multiplication in ps, as the module predicts them."""
     base_ns, fact_ps = re.findall(r"engine edu: a job takes (\d+) ns and (\d+) ps per multiplication", kernel_log())[-1]
     return int(base_ns), int(fact_ps)
 
 
 def test_an_item_longer_than_a_chunk_is_refused(edu: Gpu) -> None:
-    """To the multiplication, by its prediction, whether or not it may be split: this engine cannot."""
+    """The limit is exact to one multiplication, by the prediction, and holds for all items: this engine cannot
+    split."""
     edu.tenant("blue", weight=100, timeslice_us=2000)
     uuid = edu.slice("blue")
     base_ns, fact_ps = calibrated()
@@ -254,7 +258,7 @@ def test_an_item_longer_than_a_chunk_is_refused(edu: Gpu) -> None:
 
 @pytest.mark.emulated
 def test_only_jobs_that_take_long_are_waited_for_above_all_that_works(edu: Gpu) -> None:
-    """The host's processors do the rest, which is all that there is of a job of one multiplication."""
+    """The host's processors do all other work, which is nearly everything in a job of one multiplication."""
 
     def items(device: Device) -> list[bytes]:
         n = 500_000 * 1000 // device.register(REG_FACT_PS)
@@ -264,14 +268,14 @@ def test_only_jobs_that_take_long_are_waited_for_above_all_that_works(edu: Gpu) 
 
 
 def test_three_to_one_with_jobs_that_nobody_can_stop(edu: Gpu) -> None:
-    """Counters within R10's bound, no run longer than timeslice and one job; however long jobs really took.
+    """Counters stay within R10's bound, and no run is longer than timeslice and one job, however long jobs really took.
 
-    The heavier tenant's jobs are a quarter as long: charged by the job it would get less than half of the work done.
+    The heavier tenant's jobs are a quarter as long: charged by the job, it would get less than half of the work done.
     """
-    longer = 8 if DEBUG else 1  # else that kernel takes longer to fetch and answer a job than the device to do it
+    longer = 8 if DEBUG else 1  # otherwise that kernel takes longer for a job than the device
     timeslice_us, weights = 2000 * longer, {"blue": 300, "green": 100}
     job_ns = {"blue": 500_000 * longer, "green": 2_000_000 * longer}
-    depth = {"blue": 1024, "green": 256}  # for as long as a slow machine does not let the client run
+    depth = {"blue": 1024, "green": 256}  # for as long as the client may not run on a slow machine
     edu.set_max_chunk_us(4000 * longer)
     for tenant, weight in weights.items():
         edu.tenant(tenant, weight=weight, timeslice_us=timeslice_us)
@@ -289,7 +293,7 @@ def test_three_to_one_with_jobs_that_nobody_can_stop(edu: Gpu) -> None:
 
     with edu.loaded(load) as outcomes:
         window = edu.measured_over(2.5)
-        poll(tells)  # a machine that has no time for us makes a job long
+        poll(tells)  # a job is long when this machine does not run us
 
     reports = [outcomes[0].report("name", uuid) for uuid in load]
     assert all(report["saturated"] and not report["mismatches"] for report in reports)
@@ -306,9 +310,9 @@ def test_three_to_one_with_jobs_that_nobody_can_stop(edu: Gpu) -> None:
 
 @pytest.mark.long
 def test_a_lost_interrupt_costs_time_and_nothing_else(edu: Gpu) -> None:
-    """Results stay right, and the tenant is charged what jobs were predicted to take, not what was waited.
+    """Results stay right, and the tenant is charged the predicted time of its jobs, not the time waited.
 
-    Somebody looks at the GPU all the time, which makes time pass in its scheduler.
+    Another process reads the GPU all the time, which makes time pass in its scheduler.
     """
     TIMEOUT_MS.write_text("500")
     edu.tenant("blue", weight=100, timeslice_us=1000)
@@ -328,10 +332,10 @@ def test_a_lost_interrupt_costs_time_and_nothing_else(edu: Gpu) -> None:
 
 @pytest.mark.emulated
 def test_a_late_interrupt_costs_ten_predictions_and_no_more(edu: Gpu) -> None:
-    """However late the interrupt is, and however busy the host: all by the module's own clock.
+    """This holds however late the interrupt is and however busy the host is, all by the module's own clock.
 
-    The thread says how long a job may be charged right when it begins, and the interrupt when it is done. Jobs whose
-    interrupts come are before the one whose does not, so that some of them begin without any delay.
+    The thread records the largest charge of a job right when the job begins, and the interrupt handler when it is done.
+    Jobs with interrupts come before the job without one, so that some of them begin without any delay.
     """
     TIMEOUT_MS.write_text("60000")
     edu.tenant("blue", weight=100, timeslice_us=1000)
@@ -364,7 +368,7 @@ def test_a_late_interrupt_costs_ten_predictions_and_no_more(edu: Gpu) -> None:
 
 
 def test_a_slice_is_not_restored_on_another_engine(edu: Gpu) -> None:
-    """Neither where its operations would be missing nor where they are: an engine is more than that."""
+    """It is refused whether or not the other engine has its operations: an engine's state is more than that."""
     streams = {}
     for name in ("edu", "soft"):
         edu.clear()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine `edu` whose device does not end a job: that GPU's work ends, and nobody waits for it."""
+"""The engine `edu` with a device that does not end a job: work on that GPU ends, and nobody waits for it."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ def saturating(gpu: Gpu, tenant: str, n: int = 1000) -> tuple[str, Client]:
 
 
 def assert_stopped(gpu: Gpu, uuid: str, user: Client) -> None:
-    """The client was told why, and the slice cannot be enabled again."""
+    """The client was told the reason, and the slice cannot be enabled again."""
     report = user.wait(expected=(5,)).report("record", "saturate")
     assert (report["error_name"], report["mismatches"]) == ("engine", 0)
     assert "error engine" in client(uuid, "info", expected=(3,)).output
@@ -60,7 +60,7 @@ def test_a_wedged_engine_ends_the_work_of_this_gpu_until_it_is_bound_again(edu: 
 
 @pytest.mark.parametrize("given_up", [False, True])
 def test_a_job_that_does_not_end_is_no_matter_of_another_gpu(edu: Gpu, second_gpu: Gpu, given_up: bool) -> None:
-    """Neither while it is waited for nor when it has wedged the engine: there all goes on, and netlink answers."""
+    """Other GPUs go on while the job is waited for and after it has wedged the engine, and netlink answers."""
     TIMEOUT_MS.write_text("300" if given_up else "600000")
     stuck, user = saturating(edu, "blue")
     second_gpu.tenant("green", weight=100, timeslice_us=2000)
@@ -87,7 +87,7 @@ def test_a_job_that_does_not_end_is_no_matter_of_another_gpu(edu: Gpu, second_gp
 
 
 def test_nobody_waits_for_a_job_that_does_not_end(edu: Gpu) -> None:
-    """It is not given up for ten minutes; closing, removing and unbinding return nevertheless."""
+    """The job is not given up for ten minutes; closing, removing and unbinding return nevertheless."""
     TIMEOUT_MS.write_text("600000")
     uuid, user = saturating(edu, "blue")
     other, waiting = saturating(edu, "green")
@@ -107,7 +107,7 @@ def test_nobody_waits_for_a_job_that_does_not_end(edu: Gpu) -> None:
 
 @pytest.mark.long
 def test_a_function_that_is_gone_is_noticed(edu: Gpu) -> None:
-    """Its registers do not answer, as after a surprise removal."""
+    """The device's registers do not answer, as after a surprise removal."""
     uuid, user = saturating(edu, "blue")
     with config_bit(PCI_COMMAND, PCI_COMMAND_MEMORY):
         assert_stopped(edu, uuid, user)
@@ -121,7 +121,7 @@ def test_a_function_that_is_gone_is_noticed(edu: Gpu) -> None:
 
 
 def test_a_slice_with_work_is_not_restored_on_a_wedged_engine(edu: Gpu) -> None:
-    """One that is not enabled is: it stops when it begins."""
+    """A slice that is not enabled can be restored: it stops when it begins to work."""
     TIMEOUT_MS.write_text("300")
     working = saved(edu)
     with opened(edu.slice("blue")) as device:

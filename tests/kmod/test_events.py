@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel tells its listeners: which events, in which order, and that nothing gets lost unnoticed."""
+"""The kernel's events for its listeners: which events, in which order, and that no loss goes unnoticed."""
 
 import os
 import threading
@@ -17,7 +17,7 @@ from vgpumgr.control.events import Watch
 from vgpumgr.control.model import Event, EventKind, Snapshot
 from vgpumgr.errors import ControlUnavailableError, OutOfRangeError
 
-QUIET_S = 3.0  # six times as long as the kernel collects
+QUIET_S = 3.0  # six times the interval in which the kernel collects events
 TIMEOUT_S = 30
 VGPU_ERROR_SIZE = 7  # kmod/uapi/vgpu_device.h
 FETCHED_AT_ONCE = 32  # kmod/engine/ring.h
@@ -32,7 +32,7 @@ def watch(gpu: Gpu) -> Iterator[Watch]:
 
 
 def told(watch: Watch, *, quiet_s: float = QUIET_S) -> list[Event | Snapshot]:
-    """Everything until it is quiet."""
+    """Return all events until there are no more."""
     seen: list[Event | Snapshot] = []
     while (found := watch.wait(quiet_s)) is not None:
         seen.append(found)
@@ -40,7 +40,7 @@ def told(watch: Watch, *, quiet_s: float = QUIET_S) -> list[Event | Snapshot]:
 
 
 def events(watch: Watch, *, quiet_s: float = QUIET_S) -> list[Event]:
-    """The same, when nothing may get lost."""
+    """The same, and no event may get lost."""
     seen = told(watch, quiet_s=quiet_s)
     found = [event for event in seen if isinstance(event, Event)]
     assert found == seen, "events were lost"
@@ -56,7 +56,8 @@ def until(watch: Watch, what: Callable[[Event], bool]) -> Event:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """One processor only, and this thread before all others: what it wakes runs when it sleeps or is done."""
+    """Use one processor only, with this thread before all others: a thread that it wakes runs when it sleeps or is
+    done."""
     others = list(Path("/sys/devices/system/cpu").glob("cpu[1-9]*/online"))
     for processor in others:
         processor.write_text("0")
@@ -134,7 +135,7 @@ def test_a_slice_that_nobody_has_open_is_removed_without_being_revoked(gpu: Gpu,
 
 
 def test_what_was_collected_of_a_slice_is_told_before_it_is_gone(gpu: Gpu, watch: Watch) -> None:
-    """Its last resets wait to be told together when it is removed."""
+    """Its last resets wait to be reported together when it is removed."""
     uuid = gpu.slice()
     with opened(uuid) as device:
         for _ in range(20):
@@ -148,7 +149,8 @@ def test_what_was_collected_of_a_slice_is_told_before_it_is_gone(gpu: Gpu, watch
 
 
 def test_a_tenant_that_is_refused_was_never_there(gpu: Gpu, watch: Watch) -> None:
-    """Whether by its own parameters or by those of the slice that names it: nobody is told, and no id is used up."""
+    """The refusal may come from its own parameters or from the slice that names it: no event is sent, and no id is used
+    up."""
     uuid = gpu.slice()
     gpu.tenant("before", weight=100, timeslice_us=1000)
     events(watch)
@@ -191,7 +193,7 @@ def test_a_fault_names_error_and_item(gpu: Gpu, watch: Watch) -> None:
 
 @pytest.mark.parametrize("whose", ["tenant", "slice"])
 def test_a_cap_that_runs_out_and_comes_back_is_told_at_a_bounded_rate(gpu: Gpu, watch: Watch, whose: str) -> None:
-    """The counts add up to the scheduler's, the last word is that it is over."""
+    """The counts add up to the scheduler's, and the last event says that the throttling is over."""
     cap: dict[str, Any] = {"cap_us": 1000, "cap_period_us": 20000}
     gpu.tenant("blue", weight=100, timeslice_us=1000, **(cap if whose == "tenant" else {}))
     uuid = gpu.slice("blue")
@@ -220,9 +222,9 @@ def test_who_asks_sees_that_a_tenant_is_throttled(gpu: Gpu) -> None:
 
 
 def test_a_run_that_was_too_long_is_told(gpu: Gpu, watch: Watch) -> None:
-    """Pieces of 200 ms are queued when the longest piece becomes one of 10 us.
+    """Pieces of 200 ms are queued when the longest piece is set to 10 us.
 
-    As many as a worker fetches at once: one that it looked at later would be refused, and its slice stopped.
+    A worker fetches that many at once. An item that it fetched later would be refused, and its slice stopped.
     """
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
@@ -244,7 +246,7 @@ def test_a_listener_that_is_too_slow_gets_a_snapshot_and_goes_on(gpu: Gpu) -> No
         other.wait()
         for number in range(100):
             gpu.tenant(f"t{number}", weight=100, timeslice_us=1000)
-        # Each is told to both at once: they have all been told before anybody reads here.
+        # The kernel sends each event to the two listeners at once, so all have been sent before this test reads.
         while not (isinstance(found := other.wait(), Event) and found.tenant == "t99"):
             pass
         seen = told(watch)
@@ -258,7 +260,7 @@ def test_a_listener_that_is_too_slow_gets_a_snapshot_and_goes_on(gpu: Gpu) -> No
 
 
 def test_events_that_found_no_place_in_the_kernel_are_a_hole_in_the_numbers(gpu: Gpu) -> None:
-    """More tenants go before any is told of than can be queued; what is told and what is lost add up."""
+    """More tenants are removed, before any removal is reported, than can be queued; reported and lost events add up."""
     tenants = 500
     for number in range(tenants):
         gpu.tenant(f"t{number}", weight=100, timeslice_us=1000)

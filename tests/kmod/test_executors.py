@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of /dev/vgpumgr-exec: whom they serve and for how long, what they are answered, and what the log says of it.
+"""Files of /dev/vgpumgr-exec: which slice they serve and for how long, their answers, and the log about them.
 
-What an executor does for windows and leases is in test_windows.py and test_leases.py.
+test_windows.py and test_leases.py test the executor's work for windows and leases.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ from tests.rig.leasing import CHECKOUT, Bound, Event, Lease, State, bind, bound,
 from tests.rig.vfio import opened
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
-# Of the engine `exec`, which executed one item at a time: to attach, to take and to complete.
+# Calls of the engine `exec`, which executed one item at a time: attach, take and complete.
 OLD_REQUESTS = (0x40287650, 0x80307651, 0x40187652)
 
 
@@ -52,7 +52,7 @@ def green(lending: Gpu) -> str:
 
 
 def said_of_binding(fd: int, uuid: str, *, reserved: int = 0) -> str:
-    """What the log says of a file that is refused a slice."""
+    """The log's message about a file that is refused a slice."""
     before = kernel_log()
     with pytest.raises(OSError, match=r"\[Errno"):
         bind(fd, uuid, reserved=reserved)
@@ -60,7 +60,7 @@ def said_of_binding(fd: int, uuid: str, *, reserved: int = 0) -> str:
 
 
 def answer_gate(executor: Bound) -> None:
-    """What it is asked of its gate by now is done, as it says."""
+    """Answer all pending requests for the gate as done."""
     while executor.poll():
         kind, _, sequence = executor.event()
         assert kind in (Event.GATE_OPEN, Event.GATE_CLOSE)
@@ -82,7 +82,7 @@ def test_an_executor_is_there_before_its_guest_and_stays_from_one_to_the_next(bl
 
 
 def test_an_executor_serves_one_tenant(lending: Gpu) -> None:
-    """It may be there before the slice has a tenant, and goes with it."""
+    """The executor may exist before the slice has a tenant, and leaves with the tenant."""
     uuid = lending.slice(None)
     with bound(uuid) as executor:
         lending.control.set_slice(uuid, tenant="blue")
@@ -95,7 +95,7 @@ def test_an_executor_serves_one_tenant(lending: Gpu) -> None:
 
 
 def test_a_function_is_unbound_with_executors_bound(lending: Gpu, blue: str) -> None:
-    """Whoever is bound keeps the module loaded, and nothing else."""
+    """A bound file keeps the module loaded, and keeps nothing else."""
     with bound(blue) as executor:
         lending.sysfs.unbind(ADDRESS)
         assert executor.ended()
@@ -106,7 +106,7 @@ def test_a_function_is_unbound_with_executors_bound(lending: Gpu, blue: str) -> 
 
 @contextmanager
 def stopped_executor(uuid: str, guest: Function) -> Iterator[subprocess.Popen[str]]:
-    """A process that serves the guest, has the engine, and goes on with nothing."""
+    """A process that serves the guest, has the engine, and then does nothing more."""
     command = [sys.executable, "-m", "tests.rig.leasing", uuid]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT) as process:
         guest.open(0)
@@ -136,7 +136,7 @@ def test_an_executor_that_is_stopped_loses_the_engine_and_is_killed(blue: str, g
 
 
 def test_nobody_waits_for_an_executor_that_is_stopped(lending: Gpu, blue: str) -> None:
-    """Neither a reset, nor closing, nor the slice's removal."""
+    """A reset, a close and the slice's removal do not wait for it."""
     with ExitStack() as stack:
         with function(blue) as guest:
             process = stack.enter_context(stopped_executor(blue, guest))
@@ -170,7 +170,7 @@ def test_what_a_file_may_not_do(blue: str, green: str) -> None:
 
 
 def test_the_log_says_why_a_file_was_refused_a_slice(blue: str, green: str) -> None:
-    """A file that is bound is told of by the slice that it is bound to, not by the one that it names."""
+    """The log names the slice that a file is bound to, not the slice that the call names."""
     with executor_file() as fd, bound(green):
         assert "vgpumgr-exec: BIND refused for uuid: -EINVAL\n" in said_of_binding(fd, "nonsense")
         assert "vgpumgr-exec: BIND refused for reserved: -EINVAL\n" in said_of_binding(fd, blue, reserved=1)
@@ -212,7 +212,7 @@ with bound(sys.argv[1]) as executor:
 
 
 def test_an_executor_that_has_died_is_found_though_its_file_is_open(lending: Gpu, blue: str, green: str) -> None:
-    """A process that it left has the file and the engine, and does not answer for the gate."""
+    """A child process that it left behind has the file and the engine, and does not answer for the gate."""
     with ExitStack() as stack:
         guest, neighbour = (stack.enter_context(function(uuid)) for uuid in (blue, green))
         steady = stack.enter_context(bound(green))
@@ -233,7 +233,7 @@ def test_an_executor_that_has_died_is_found_though_its_file_is_open(lending: Gpu
 
 
 def test_one_thread_of_an_executor_polls_at_a_time(blue: str) -> None:
-    """Whoever waits is woken under the engine's lock. Another one may wait once the first is gone."""
+    """A waiter is woken under the engine's lock. Another one may wait once the first is gone."""
     with bound(blue) as executor, function(blue) as guest:
         first, second = select.epoll(), select.poll()
         first.register(executor.fd, select.EPOLLIN)
@@ -304,7 +304,7 @@ ANSWERS = {
 
 
 def ask_anything(fd: int, uuid: str, random: Random) -> int:
-    """One call with anything in it: 0 or its errno."""
+    """One call with random contents: 0 or its errno."""
     window, flag = random.randrange(18), random.randrange(4) == 0
     good = {
         leasing.BIND: struct.pack("<40sIIQQ", random.choice((uuid.encode(), random.randbytes(36))), 0, flag, 0, 0),
@@ -336,7 +336,7 @@ def ask_anything(fd: int, uuid: str, random: Random) -> int:
 
 
 def test_whatever_an_executor_asks_has_an_answer(blue: str, green: str) -> None:
-    """It harms its own slice's windows and nobody else, and the slice can be served again."""
+    """It harms the windows of its own slice and nothing else, and the slice can be served again."""
     random = Random(7)
     said: Counter[int] = Counter()
     with function(blue) as guest, function(green) as neighbour, bound(green) as steady:
@@ -360,7 +360,7 @@ def test_whatever_an_executor_asks_has_an_answer(blue: str, green: str) -> None:
     assert min(said[number] for number in (0, errno.EINVAL, errno.EFAULT, errno.ENOTTY, errno.ENXIO)) > 10, said
     with function(blue) as guest, bound(blue) as executor:
         while guest.state(0) is not State.FREE:
-            kind, number, _ = executor.event()  # of what the one before has left
+            kind, number, _ = executor.event()  # of the state left by the executor before
             if kind is Event.CLOSED:
                 executor.closed(number)
         guest.open(0)

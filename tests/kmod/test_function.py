@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual function byte by byte: what it reads as, which bits can be written, what a reset does to them."""
+"""The virtual function byte by byte: the values that it reads as, the bits that can be written, the effect of a
+reset."""
 
 import errno
 import os
@@ -29,7 +30,7 @@ from tests.rig.ring import (
 from tests.rig.vfio import BAR0, CONFIG, MSIX, Device, eventfd, opened, taken
 
 CONFIG_BYTES = 256
-# offset: what it is, its value after power on, the bits that can be written; everything else is zero and stays so
+# offset: name, value after power on, bits that can be written; everything else is zero and stays zero
 CONFIG_SPACE = {
     0x00: ("vendor and device", 0x5647_1234, 0),
     0x04: ("status and command", 0x0010_0000, 0x0000_0546),
@@ -82,7 +83,7 @@ RESETS: dict[str, Callable[[Device], None]] = {"VFIO": Device.reset, "function l
 
 
 def harmless(data: int, at: int, count: int) -> bytes:
-    """`data` in every byte, but without the bit that starts a reset."""
+    """`data` in every byte, without the bit that starts a reset."""
     whole = bytearray([data]) * count
     if at <= DEVICE_CONTROL + 1 < at + count:
         whole[DEVICE_CONTROL + 1 - at] &= ~(FLR >> 8)
@@ -151,7 +152,8 @@ def test_the_msix_table_keeps_what_a_table_keeps(gpu: Gpu) -> None:
 
 
 def test_a_vector_is_the_vmms_to_mask(gpu: Gpu) -> None:
-    """The table and the capability may say masked or off: a VMM that keeps both itself connects what may come."""
+    """The table and the capability may say masked or off: a VMM that keeps these two itself still connects
+    interrupts."""
     vector = eventfd()
     with opened(gpu.slice()) as device:
         device.connect(MSIX, [-1, vector])
@@ -167,7 +169,7 @@ def test_a_vector_is_the_vmms_to_mask(gpu: Gpu) -> None:
 
 @pytest.mark.parametrize("how", RESETS)
 def test_a_reset_leaves_the_vmms_eventfds_connected(gpu: Gpu, how: str) -> None:
-    """A guest may reset its function; the VMM, which is not asked, goes on passing its interrupts."""
+    """A guest may reset its function. The VMM, which is not asked, goes on passing its interrupts."""
     vector = eventfd()
     with opened(gpu.slice()) as device:
         device.connect(MSIX, [-1, vector])
@@ -181,7 +183,7 @@ def test_a_reset_leaves_the_vmms_eventfds_connected(gpu: Gpu, how: str) -> None:
 
 
 def test_eventfds_are_connected_together_or_not_at_all(gpu: Gpu) -> None:
-    """One that is none leaves the others as they were."""
+    """A bad file descriptor leaves the other vectors unchanged."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     guest = Guest()
     before, after, none = eventfd(), eventfd(), os.memfd_create("none")
@@ -198,7 +200,7 @@ def test_eventfds_are_connected_together_or_not_at_all(gpu: Gpu) -> None:
 
 
 def test_what_a_user_has_connected_goes_with_it(gpu: Gpu) -> None:
-    """The next one's interrupts are its own."""
+    """The next user's interrupts are its own."""
     uuid, vector = gpu.slice(), eventfd()
     with opened(uuid) as device:
         device.connect(MSIX, [vector, vector])
@@ -210,7 +212,7 @@ def test_what_a_user_has_connected_goes_with_it(gpu: Gpu) -> None:
 
 
 def test_what_older_devices_had_is_not_there(gpu: Gpu) -> None:
-    """A driver that knows of a byte channel finds none, and harms nothing if it goes on all the same."""
+    """A driver that knows of a byte channel finds none, and does no harm if it uses one all the same."""
     with opened(gpu.slice()) as device:
         assert device.register(REG_FEATURES) == 0
         assert device.register(REG_OPS) >> OLD_LAUNCH == 0
@@ -223,7 +225,7 @@ def test_what_older_devices_had_is_not_there(gpu: Gpu) -> None:
 
 
 def test_without_bus_mastering_an_enabled_device_stops(gpu: Gpu) -> None:
-    """When the write returns there is no ring any more through which guest memory could be accessed."""
+    """When the write returns, no ring is left through which guest memory could be accessed."""
     with opened(gpu.slice()) as device:
         enable_unused(device)
         device.master(on=False)
@@ -232,7 +234,7 @@ def test_without_bus_mastering_an_enabled_device_stops(gpu: Gpu) -> None:
 
 
 def test_an_access_that_straddles_registers_is_one_of_each(gpu: Gpu) -> None:
-    """Of eight bytes that begin in the middle of eight: the upper half of one address, the lower of the next."""
+    """Eight bytes that begin in the middle of a register: the upper half of one address, the lower half of the next."""
     halves = (0x1234).to_bytes(4, "little"), (0x5678_0000).to_bytes(4, "little")
     with opened(gpu.slice()) as device:
         device.write(BAR0, REG_RING + 4, b"".join(halves))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual function reset while it works: nothing of before happens afterwards, and it can be used at once."""
+"""The virtual function is reset while it works: nothing from before happens afterwards, and it can be used at once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -34,14 +34,14 @@ PATTERN = 0x1234_5678
 
 
 def as_a_kernel(device: Device) -> None:
-    """What Linux does in a guest: first nothing may be accessed any more, then the reset."""
+    """Do what Linux does in a guest: first disable every access, then reset."""
     device.write(CONFIG, COMMAND, INTX_DISABLE.to_bytes(2, "little"))
     flr(device)
 
 
 @pytest.mark.parametrize("reset", [*RESETS.values(), as_a_kernel], ids=[*RESETS, "as a kernel"])
 def test_a_reset_in_the_middle_of_work(gpu: Gpu, reset: Callable[[Device], None]) -> None:
-    """The item on the engine is charged, all are dropped, none is answered; eventfds and device memory stay."""
+    """The item on the engine is charged, all items are dropped, none is completed; eventfds and device memory stay."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
     vector = eventfd()
@@ -67,7 +67,7 @@ def test_a_reset_in_the_middle_of_work(gpu: Gpu, reset: Callable[[Device], None]
             busy.attach(other)
             busy.enable(other)
             busy.submit(other, delay(1000))
-            busy.wait(other)  # the engine is through with what it had begun
+            busy.wait(other)  # the engine has finished the chunk that it had begun
         assert (bytes(guest.rings), taken(vector)) == (answered, 0)
         assert gpu.slice_stats(uuid).items == before.items
 
@@ -80,7 +80,7 @@ def test_a_reset_in_the_middle_of_work(gpu: Gpu, reset: Callable[[Device], None]
 
 @pytest.mark.parametrize("how", RESETS)
 def test_a_reset_while_guest_memory_does_not_answer_is_no_fault(gpu: Gpu, how: str) -> None:
-    """The access that the reset breaks off is not one that failed: nobody hears of an error."""
+    """An access that the reset breaks off has not failed: no error is reported."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
     guest, error = Guest(), eventfd()
@@ -96,7 +96,8 @@ def test_a_reset_while_guest_memory_does_not_answer_is_no_fault(gpu: Gpu, how: s
 
 
 def test_every_item_is_answered_or_counted_as_dropped(gpu: Gpu) -> None:
-    """Also one that the engine is through with, whose result its guest's memory does not take in before the reset."""
+    """This includes an item that the engine has finished but whose result the guest's memory does not accept before the
+    reset."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
     guest = Guest()

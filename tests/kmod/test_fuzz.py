@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A VMM and a guest gone mad (`vgpu-client fuzz`): they stop their own slice, and their neighbour does not notice."""
+"""A hostile VMM and guest (`vgpu-client fuzz`): they stop their own slice, and their neighbour does not notice."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.rig.throughout import throughout
 
 pytestmark = pytest.mark.emulated
 
-# Two tenants of the same weight, of which one always has work: what the other may have, and what rounding may add.
+# Two tenants of the same weight, of which one always has work: the largest share of the other, and the rounding error.
 SHARE = 0.5
 SHARE_SLACK = 0.02
 
@@ -33,7 +33,7 @@ def go_mad(gpu: Gpu, *, seconds: float, seed: int) -> None:
     assert (neighbour["error"], neighbour["mismatches"]) == (0, 0)
     assert neighbour["saturated"]
     assert window.share["good"] >= SHARE - SHARE_SLACK
-    # Not how much of all time it has: processors come and go here.
+    # This does not measure its part of all time, because it does not always get a processor here.
     assert min(items) > 0
     assert client(bad, "verify").status == 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a hostile guest can send: its own slice stops, its neighbour does not notice."""
+"""A hostile guest's input: its own slice stops, and its neighbour does not notice."""
 
 import fcntl
 import os
@@ -28,7 +28,7 @@ def test_the_log_names_what_stopped_a_slice_and_cannot_be_flooded(gpu: Gpu) -> N
     reports = client(uuid, "hostile", "all").reports
     windows = 1 + (time.monotonic() - begin) // 5
     made = [
-        # Of rings that cannot be, the first word of the case is the register.
+        # For invalid rings, the first word of the case is the register.
         (name, report["case"].split("-")[0] if name == "ring" else "", str(report["error_index"]))
         for report in reports
         if "case" in report and (name := report["error_name"])
@@ -39,7 +39,7 @@ def test_the_log_names_what_stopped_a_slice_and_cannot_be_flooded(gpu: Gpu) -> N
 
 
 def stop(device: Device) -> None:
-    """By a ring that cannot be: the guest's mistake."""
+    """Stop the slice by an invalid ring, which is the guest's mistake."""
     device.set_register(REG_CONTROL, RESET)
     device.set_register(REG_ENTRIES, 7)
     device.set_register(REG_CONTROL, ENABLE)
@@ -47,13 +47,13 @@ def stop(device: Device) -> None:
 
 
 def ask_in_vain(device: Device) -> None:
-    """The VMM's mistake."""
+    """Stop the slice by a mistake of the VMM."""
     with pytest.raises(OSError, match="Invalid argument"):
         os.pread(device.fd, 4, NO_REGION)
 
 
 def test_who_floods_the_log_silences_nobody_else(gpu: Gpu) -> None:
-    """Neither guest nor VMM; and every line in the log names a slice."""
+    """This holds for guest and VMM, and every line in the log names a slice."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     loud, calm = gpu.slice("blue"), gpu.slice("blue")
     before = kernel_log()
@@ -68,7 +68,7 @@ def test_who_floods_the_log_silences_nobody_else(gpu: Gpu) -> None:
                 mistake(flooding)
             mistake(device)
             assert f"{calm}: {line}\n" in kernel_log().removeprefix(before)
-        time.sleep(6)  # then the kernel would say how many it has left out
+        time.sleep(6)  # otherwise the kernel would report how many it has left out
         stop(flooding)
         ask_in_vain(flooding)
     said = kernel_log().removeprefix(before)
@@ -77,7 +77,7 @@ def test_who_floods_the_log_silences_nobody_else(gpu: Gpu) -> None:
 
 
 def test_however_many_flood_the_log_it_takes_a_hundred_lines(gpu: Gpu) -> None:
-    """In five seconds, of all slices together; then it says that there were more."""
+    """The limit is per five seconds for all slices together; the log then says that there were more."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     before, begin = kernel_log(), time.monotonic()
     for uuid in [gpu.slice("blue") for _ in range(40)]:
@@ -115,9 +115,9 @@ def test_the_log_names_what_is_wrong_with_a_request_for_interrupts(
 
 
 def test_every_malformed_thing_stops_that_slice_alone(gpu: Gpu) -> None:
-    """All hostile cases against one slice, each with its own sticky error and a reset, while another one works.
+    """All hostile cases against one slice, each with its own sticky error and a reset, while another slice works.
 
-    That the other one does not wait for it is measured in virtual time, tests/time/test_isolation.py.
+    tests/time/test_isolation.py measures in virtual time that the other slice does not wait for it.
     """
     for tenant in ("bad", "good"):
         gpu.tenant(tenant, weight=100, timeslice_us=1000)
@@ -134,7 +134,7 @@ def test_every_malformed_thing_stops_that_slice_alone(gpu: Gpu) -> None:
 
 @pytest.mark.parametrize("command", ["probe", "unmap-race", "toctou", "verify"])
 def test_the_client_finds_nothing_wrong(gpu: Gpu, command: str) -> None:
-    """VFIO's answers and refusals; memory that goes away or changes under the device; every operation's result."""
+    """VFIO's answers and refusals; memory that is unmapped or changes under the device; every operation's result."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     assert client(gpu.slice("blue"), command).status == 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams that no device has made, and what is left of them: an error, and a slice as after opening."""
+"""Streams that no device has made: each is an error, and leaves a slice in the state after opening."""
 
 import errno
 import os
@@ -134,7 +134,7 @@ GOOD_HEADERS: dict[str, Callable[[Header], None]] = {
 
 @pytest.fixture
 def stream(uuid: str) -> bytes:
-    """Of an enabled slice with an item it has answered."""
+    """The stream of an enabled slice that has completed an item."""
     guest = Guest()
     with opened(uuid) as device:
         guest.attach(device)
@@ -145,14 +145,15 @@ def stream(uuid: str) -> bytes:
 
 
 def power_on(device: Device) -> tuple[bytes, bytes, bytes]:
-    """What there is of a device besides its device memory."""
+    """The state of a device without its device memory."""
     return device.read(CONFIG, 0, 256), device.read(BAR0, 0x2000, 32), device.read(BAR0, 0x10, 0x48 - 0x10)
 
 
 def test_no_header_is_believed(uuid: str, stream: bytes) -> None:
-    """Each refusal leaves ERROR behind, in which nothing works; a reset leaves that, and nothing of the stream."""
+    """Each refusal leaves the state ERROR, in which nothing works. A reset ends it, and nothing of the stream is
+    left."""
     header, rest = stream[: Header.BYTES], stream[Header.BYTES :]
-    # whose value is legal: only the checksum tells
+    # with a legal value, so that only the checksum detects it
     streams = {"flipped bit of run_ns": header[:56] + bytes([header[56] ^ 1]) + header[57:]}
     for name, change in BAD_HEADERS.items():
         bad = Header.of(stream)
@@ -173,7 +174,8 @@ def test_no_header_is_believed(uuid: str, stream: bytes) -> None:
 
 
 def test_what_a_device_can_have_become_is_taken(uuid: str, stream: bytes) -> None:
-    """Up to the limits of each field, which the refused ones are just beyond; a second stop saves the same."""
+    """Valid values up to the limits of each field; the refused ones are just beyond. A second stop saves the same
+    stream."""
     with opened(uuid) as device:
         for name, change in GOOD_HEADERS.items():
             good = Header.of(stream)
@@ -187,7 +189,8 @@ def test_what_a_device_can_have_become_is_taken(uuid: str, stream: bytes) -> Non
 
 
 def memory_sums(device: Device) -> list[int]:
-    """Checksums of device memory, a megabyte each, by the device itself, which is enabled for it and reset."""
+    """Checksums of device memory, one per megabyte, computed by the device itself, which is enabled for this and
+    reset."""
     guest = Guest()
     guest.attach(device)
     guest.enable(device)
@@ -203,7 +206,7 @@ def memory_sums(device: Device) -> list[int]:
 
 
 def test_who_completes_a_damaged_stream_is_told_by_that_write(uuid: str, stream: bytes) -> None:
-    """However much it is at once."""
+    """This holds for a write of any size."""
     with opened(uuid) as device:
         fd = set_state(device, RESUMING)
         try:
@@ -214,7 +217,7 @@ def test_who_completes_a_damaged_stream_is_told_by_that_write(uuid: str, stream:
 
 
 def test_nothing_stays_of_a_damaged_stream(uuid: str, stream: bytes) -> None:
-    """Nor of one whose restoring was given up, whatever part of it had come."""
+    """Nor is anything left of a stream whose restore was given up, whichever part had been written."""
     header, memory, trailer = stream[: Header.BYTES], b"\xc3" * MEMORY_BYTES, stream[-4:]
     with opened(uuid) as device:
         zeros = memory_sums(device)
@@ -229,7 +232,7 @@ def test_nothing_stays_of_a_damaged_stream(uuid: str, stream: bytes) -> None:
         }.items():
             fd = set_state(device, RESUMING)
             with pytest.raises(OSError, match=BAD_STREAM) if name.startswith("damaged") else nullcontext():
-                migration.write_all(fd, data, 1 << 24)  # who writes is told; that a VM starts cannot be refused
+                migration.write_all(fd, data, 1 << 24)  # the writer gets an error; the start of a VM cannot be refused
             os.close(fd)
             with pytest.raises(OSError, match=BAD_STREAM):
                 set_state(device, STOP)
@@ -264,7 +267,7 @@ def test_a_slice_of_another_size_takes_nothing(gpu: Gpu, stream: bytes) -> None:
 
 
 def test_writers_at_the_same_time_gain_nothing(uuid: str, stream: bytes) -> None:
-    """Each piece goes in whole, in some order; what comes out of that is refused unless it is right."""
+    """Each piece is written as a whole, in random order; the result is refused unless it is right."""
     with opened(uuid) as device:
         fd = set_state(device, RESUMING)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the module costs when nobody works, and how often a guest must knock when somebody does."""
+"""The cost of the module when nobody works, and the number of doorbells that a guest needs when it works."""
 
 import time
 
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.emulated
 
 
 def test_nothing_of_ours_wakes_up_without_work(gpu: Gpu) -> None:
-    """Slices that are open and enabled, tenants with and without a cap: no wakeup, no decision, no timer, no work for
-    others' threads.
+    """Slices that are open and enabled, and tenants with and without a cap, cause no wakeup, no decision, no timer, and
+    no work for other threads.
     """
     gpu.tenant("free", weight=100, timeslice_us=1000)
     gpu.tenant("capped", weight=100, timeslice_us=1000, cap_us=2000, cap_period_us=10000)
@@ -61,7 +61,8 @@ def test_a_batch_takes_one_doorbell_and_one_interrupt(gpu: Gpu) -> None:
 
 
 def test_nothing_but_the_doorbell_traps_however_much_is_done(gpu: Gpu) -> None:
-    """Beside what opening, enabling and closing a slice take, which is the same for one item and for many."""
+    """The wakeups beyond those of opening, enabling and closing a slice, which are the same for one item and for
+    many."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
     found = []

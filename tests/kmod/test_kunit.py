@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kmod/kunit: what of the module only a kernel can test; on kernels that have KUnit, as the debug kernel does."""
+"""kmod/kunit: the parts of the module that only code in the kernel can test; needs a kernel with KUnit, like the debug
+kernel."""
 
 import re
 import subprocess

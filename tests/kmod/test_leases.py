@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases of an engine that lends: who gets it and until when, what stops who does not stop, and what ends with whom.
+"""Leases of an engine that lends: who gets them and until when, what stops a child that does not stop, and what ends
+with whom.
 
-Nothing here waits for a time: what expires is waited for. How shares come out is a matter of tests/time.
+Tests here wait for an expiry itself, never for a fixed time. tests/time measures the shares.
 """
 
 import signal
@@ -33,7 +34,7 @@ class Slice:
         return self._stack.enter_context(child(self.executor, number))
 
     def answer(self, wanted: Event, *, done: int = 1) -> None:
-        """The next request to the gate is this, and is answered."""
+        """The next request to the gate must be this one; answers it."""
         kind, _, sequence = self.executor.event()
         assert kind is wanted
         self.executor.gate(sequence, done=done)
@@ -77,7 +78,7 @@ def test_who_is_alone_has_a_lease_without_an_end_and_pays_for_what_it_uses(lendi
     worker.say(1, busy=False)
     used = lending.slice_stats(blue.uuid).run_ns
     assert lending.slice_stats(blue.uuid).run_ns == used
-    # it may go on by itself
+    # the child may go on by itself
     assert worker.lease() == (1, Lease.LENT)
     worker.say(1, busy=True)
     poll(lambda: lending.slice_stats(blue.uuid).run_ns > used)
@@ -168,7 +169,7 @@ def test_who_is_bound_next_does_not_answer_for_the_gate_of_who_was_before(lendin
                     children.append(Child(executor.window(number)))
                 children[0].start()
                 rival.ready()
-                # more than it may use outside leases: from now on its gate is closed then
+                # more than the slice may use outside leases: from now on its gate is closed then
                 for processor_ns in (1, 3 * 10**9):
                     executor.gate(0, processor_ns=processor_ns)
             for left in children:
@@ -213,7 +214,7 @@ def test_items_are_refused_by_an_engine_that_only_lends(lending: Gpu, blue: Slic
     assert blue.guest.device.register(0x08) == 0
     enable_unused(blue.guest.device)
     blue.guest.device.set_register(CONTROL, RESET)
-    # it serves the windows, whatever becomes of the rings
+    # it serves the windows in any state of the rings
     assert blue.child().start() == 1
     with pytest.raises(BusyError):
         lending.sysfs.write_gpu(lending.address, "engine", "soft")

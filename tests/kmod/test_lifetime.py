@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices come, go and break at any moment; nothing leaks and nobody waits for the wrong thing."""
+"""Devices are created, removed and broken at any moment; nothing leaks and nobody waits for the wrong event."""
 
 import signal
 import subprocess
@@ -25,13 +25,13 @@ def workers() -> list[str]:
     """Worker threads of open slices; the engine's thread has a slash in its name."""
     names = []
     for path in Path("/proc").glob("[0-9]*/comm"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
             names.append(path.read_text().strip())
     return [name for name in names if name.startswith("vgpu-") and name not in ("vgpu-reaper", "vgpu-client")]
 
 
 def test_a_hundred_slices_come_and_go_without_a_trace(gpu: Gpu) -> None:
-    """Every fifth one also works: device memory, ring, worker and staging come and go too."""
+    """Every fifth slice also works, so that device memory, ring, worker and staging are made and freed too."""
     before = gpu.control.gpu(ADDRESS)
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     for number in range(100):
@@ -60,7 +60,7 @@ def test_the_leak_check_sees_memory_and_worker_of_an_open_slice(gpu: Gpu) -> Non
 
 @pytest.mark.parametrize("configured", [True, False])
 def test_what_a_slice_used_is_not_told_of_the_next_tenant(gpu: Gpu, configured: bool) -> None:
-    """Nor does the guest's clock of engine time go back once that tenant is configured."""
+    """The guest's clock of engine time does not go back once that tenant is configured, either."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
     client(uuid, "saturate", "--op", "mix", "--items", "20", "--queued-min", "0")
@@ -78,7 +78,7 @@ def test_what_a_slice_used_is_not_told_of_the_next_tenant(gpu: Gpu, configured: 
 
 
 def test_device_memory_is_a_quota(gpu: Gpu) -> None:
-    """As many slices as memory; the next one is refused and leaves nothing behind."""
+    """There are as many slices as fit in memory; the next one is refused and leaves nothing behind."""
     gpu.sysfs.write_gpu(ADDRESS, "memory_total", 64 << 20)
     try:
         made = [gpu.slice() for _ in range(4)]
@@ -95,7 +95,7 @@ def test_device_memory_is_a_quota(gpu: Gpu) -> None:
 
 
 def test_more_slices_than_a_number_can_tell_are_available(gpu: Gpu) -> None:
-    """Not none, as the number's lower half says."""
+    """The lower half of the number alone would say none."""
     gpu.sysfs.write_gpu(ADDRESS, "memory_total", 1 << 63)
     try:
         available = {kind.id: kind.available for kind in gpu.sysfs.types(ADDRESS)}
@@ -116,7 +116,8 @@ def test_unloading_is_refused_while_a_slice_is_open(gpu: Gpu) -> None:
 
 
 def test_no_number_is_given_twice_not_after_binding_or_loading_again_either(gpu: Gpu) -> None:
-    """Who read one before changes nothing of what came after, and takes no counters for those of a life before."""
+    """An update that was based on an earlier object changes nothing of the new one, and counters of the two are
+    distinct."""
     lives: list[tuple[int, int, int]] = []
     for again in (nullcontext, gpu.unbound, gpu.unloaded):
         gpu.clear()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saving and restoring a slice as a VMM does: it stops for real, goes on elsewhere, and believes no stream."""
+"""Saving and restoring a slice like a VMM: it stops completely, continues elsewhere, and trusts no stream."""
 
 import errno
 import os
@@ -95,7 +95,8 @@ def test_every_state_is_reached_and_left(uuid: str) -> None:
 
 
 def test_a_stopped_slice_does_nothing_and_goes_on(gpu: Gpu, uuid: str) -> None:
-    """The chunk on the engine is finished, what has ended is answered; then no engine time, no access, no interrupt."""
+    """The chunk on the engine is finished, and ended items are completed; then no engine time, no access, no
+    interrupt."""
     guest, vector = Guest(), eventfd()
     with opened(uuid) as device:
         device.connect(MSIX, [vector, -1])
@@ -132,7 +133,7 @@ def test_a_stopped_slice_does_nothing_and_goes_on(gpu: Gpu, uuid: str) -> None:
     ],
 )
 def test_nobody_waits_for_the_rest_of_an_item(gpu: Gpu, uuid: str, long: bytes, end: str) -> None:
-    """Which a guest has made long, and has a thousandth of the engine for: it goes on, or begins anew elsewhere."""
+    """A guest has made the item long and has a thousandth of the engine: it goes on here, or begins anew elsewhere."""
     gpu.tenant("blue", cap_us=1000, cap_period_us=1_000_000)
     guest = Guest()
     with ExitStack() as stack:
@@ -161,7 +162,8 @@ def test_nobody_waits_for_the_rest_of_an_item(gpu: Gpu, uuid: str, long: bytes, 
 
 @pytest.mark.long
 def test_an_item_that_cannot_begin_anew_nor_finish_in_time_keeps_the_slice_running(gpu: Gpu, uuid: str) -> None:
-    """It has written where it reads, and others have nearly all of the engine; the VMM is told, nothing has changed."""
+    """The item has written where it reads, and others have nearly all of the engine. The VMM gets an error; nothing has
+    changed."""
     gpu.set_max_chunk_us(10)
     shortest_us = gpu.control.gpu(gpu.address).timeslice_min_us
     gpu.tenant("blue", weight=1, timeslice_us=shortest_us)
@@ -183,7 +185,7 @@ def test_an_item_that_cannot_begin_anew_nor_finish_in_time_keeps_the_slice_runni
 
 
 def prepared(device: Device, guest: Guest) -> None:
-    """Work of all kinds, stopped in its middle: device memory, queued items, registers that were written."""
+    """Work of all kinds, stopped in the middle: device memory, queued items, written registers."""
     guest.attach(device)
     guest.enable(device)
     device.write(BAR0, 0x2000, b"\x40" + bytes(15))
@@ -215,7 +217,8 @@ def check_finished(device: Device, guest: Guest) -> None:
     "piece", [65_537, pytest.param(1 << 20, marks=pytest.mark.long), pytest.param(1 << 24, marks=pytest.mark.long)]
 )
 def test_work_goes_on_in_another_slice(gpu: Gpu, uuid: str, piece: int) -> None:
-    """Stopped in the middle of its work, saved, restored into another slice with the same memory: as if nothing was."""
+    """Stopped in the middle of its work, saved and restored into another slice with the same memory, it continues
+    seamlessly."""
     guest = Guest()
     with opened(uuid) as device:
         prepared(device, guest)
@@ -289,9 +292,10 @@ def test_each_host_charges_for_what_ran_there(gpu: Gpu, uuid: str) -> None:
 
 
 def test_nothing_is_restored_into_a_slice_without_a_tenant(gpu: Gpu, uuid: str) -> None:
-    """It would wait for ever: an open slice is given none. A tenant that is named is waited for until it is configured.
+    """Its items would wait for ever: an open slice gets no tenant. A named tenant that is not configured yet is waited
+    for.
 
-    The refusal changes nothing, and what was restored goes on once its tenant is there.
+    The refusal changes nothing, and the restored slice works once its tenant exists.
     """
     guest = Guest()
     with opened(uuid) as device:
@@ -324,7 +328,7 @@ def test_nothing_is_restored_into_a_slice_without_a_tenant(gpu: Gpu, uuid: str) 
 def test_a_slice_stops_when_nothing_is_at_work_on_device_memory(
     gpu: Gpu, uuid: str, wanted: int, dropped_by: str
 ) -> None:
-    """An item that was dropped a moment ago is, until its piece ends: it is waited for before anything is saved."""
+    """An item that was just dropped still runs until its piece ends: saving waits for that."""
     gpu.set_max_chunk_us(1_000_000)
     guest = Guest()
     with opened(uuid) as device:
@@ -395,7 +399,7 @@ def test_an_error_and_a_disabled_slice_travel_too(gpu: Gpu, uuid: str) -> None:
 @pytest.mark.parametrize("wanted", [STOP_COPY, RESUMING])
 @pytest.mark.parametrize("end", ["state", "reset", "close", "remove"])
 def test_a_streams_file_outlives_what_it_is_of(gpu: Gpu, uuid: str, wanted: int, end: str) -> None:
-    """It gives errors from then on and is closed at any time; until then the module stays."""
+    """The file then returns errors and may be closed at any time; until then the module stays loaded."""
     with opened(uuid) as device:
         fd = set_state(device, wanted)
         if wanted == STOP_COPY:

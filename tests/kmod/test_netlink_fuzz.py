@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Anything said to the netlink family: a documented errno, or success; what is refused has changed nothing."""
+"""Random messages to the netlink family: a documented errno or success; a refused message has changed nothing."""
 
 import errno
 import itertools
@@ -22,7 +22,7 @@ from tests.rig.settings import settings
 from vgpumgr.control import protocol, wire
 from vgpumgr.control.protocol import Command, GpuAttribute, SliceAttribute, TenantAttribute
 
-# kmod/uapi/vgpumgr.yaml, and those of netlink itself.
+# The errnos of kmod/uapi/vgpumgr.yaml, and those of netlink itself.
 DOCUMENTED = {
     *("EINVAL", "ERANGE", "ENODEV", "ENOENT", "EBUSY", "ESTALE", "EOPNOTSUPP", "EPERM", "ENOSPC"),
     *("EEXIST", "ENXIO", "EAGAIN"),  # of gpu-adopt
@@ -39,7 +39,7 @@ UNPRIVILEGED = 65534
 NUMBERS = [0, 1, 2, 99, 100, 1000, 10000, 10001, 10**6, 2**31, 2**32 - 1]
 ABSENT = ["0000:00:11.0", "green", "11111111-0000-4000-8000-000000000001"]
 
-# What a request must carry, and something that it may change; then what it may carry.
+# Attributes that a request must carry, with one that it may change; then those that it may carry.
 _GPU = [GpuAttribute.NAME]
 _TENANT = [TenantAttribute.GPU, TenantAttribute.TENANT]
 _SLICE = [SliceAttribute.UUID]
@@ -92,7 +92,7 @@ def name_of(status: int) -> str:
 
 
 class Speaker:
-    """A netlink socket that sends any bytes and reads what they were answered."""
+    """A netlink socket that sends any bytes and reads the answers."""
 
     def __init__(self, family: int, *, uuid: str, seed: int) -> None:
         self.family = family
@@ -104,7 +104,7 @@ class Speaker:
         self.words = {"gpu": [ADDRESS], "name": [ADDRESS], "tenant": ["blue", "red"], "uuid": [uuid]}
 
     def anything(self) -> tuple[int, int]:
-        """One request; its command and its errno."""
+        """Send one request; returns its command and its errno."""
         chance = self.chance
         command = int(chance.choice(list(REQUIRED)))
         attributes = self.nearly_good(Command(command))
@@ -116,7 +116,7 @@ class Speaker:
         return command, self.say(command=command, flags=wire.DUMP if dump else wire.ACK, attributes=attributes)
 
     def nearly_good(self, command: Command) -> bytes:
-        """All that must be there and a few more, as often as not with one value that is odd."""
+        """All required attributes and a few more; half of the time one value is odd."""
         chance = self.chance
         known = protocol.ATTRIBUTES[command]
         more = OPTIONAL.get(command, [])
@@ -142,7 +142,7 @@ class Speaker:
             payload = self.payload(known.type_of(attribute), attribute.name.lower(), odd=chance.random() < 0.3)
             parts.append(wire.encode_attribute(number, payload))
         data = b"".join(parts)
-        if data and chance.random() < 0.1:  # a length that lies
+        if data and chance.random() < 0.1:  # a false length
             at = chance.randrange(len(data))
             data = data[:at] + chance.randbytes(1) + data[at + 1 :]
         return data
@@ -174,7 +174,7 @@ class Speaker:
 
 @contextmanager
 def speaker(gpu: Gpu, *, seed: int) -> Iterator[Speaker]:
-    """To something of everything that a request may name."""
+    """One object of each kind that a request may name."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     made = Speaker(gpu.control._family, uuid=gpu.slice("blue"), seed=seed)
     try:
@@ -223,7 +223,7 @@ def test_very_many_requests_are_answered_as_documented(gpu: Gpu, fuzz_s: float) 
 
 
 def speak_unprivileged(family: int, uuid: str) -> None:
-    """In a process of its own. AssertionError when a setter got further than its privileges."""
+    """Runs in its own process. AssertionError when a setter got further than its privileges allow."""
     os.setgroups([])
     os.setresgid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED)
     os.setresuid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED)
@@ -239,7 +239,7 @@ def speak_unprivileged(family: int, uuid: str) -> None:
 
 
 def test_nobody_without_privilege_changes_anything(gpu: Gpu) -> None:
-    """The same in a process without root: who asks is answered, who sets is not even parsed."""
+    """The same in a process without root: requests to read are answered, requests to set are not even parsed."""
     with speaker(gpu, seed=0) as speaks:
         family, uuid = speaks.family, speaks.words["uuid"][0]
     before = settings(gpu.control, gpu.sysfs)

@@ -38,7 +38,7 @@ def ended(recording: Recording, tenant: str) -> list[EndedRun]:
 
 
 def bucket_start_ns(length_ns: int) -> int:
-    """Of the kernel's histogram: four buckets per power of two, one below 1024 ns."""
+    """The buckets of the kernel's histogram: four per power of two, one below 1024 ns."""
     if length_ns < 1024:
         return 0
     octave = length_ns.bit_length() - 1
@@ -46,7 +46,7 @@ def bucket_start_ns(length_ns: int) -> int:
 
 
 def test_from_idle_to_idle_every_counter_of_a_group_is_what_was_recorded(gpu: Gpu) -> None:
-    """Run time, runs, reasons, longest run, histogram: read before and after, with no run across either end."""
+    """Run time, runs, reasons, longest run, histogram: read before and after, when no run crosses either end."""
     load = three_tenants(gpu)
     with recorded() as recording, gpu.loaded(load, seconds=2):
         pass
@@ -73,7 +73,7 @@ def test_debugfs_shows_people_what_programs_are_told(gpu: Gpu) -> None:
 
 
 def shown(gpu: Gpu, name: str) -> list[str]:
-    """Its lines, but for what it is owed, which changes while it is read."""
+    """Its lines without what it is owed, which changes during the read."""
     told = gpu.stats(name)
     timeslice_ns = 1000 * told.timeslice_us
     return [
@@ -102,7 +102,8 @@ def test_under_load_any_window_between_runs_agrees_with_the_counters_in_the_trac
 def test_under_every_policy_work_holds_and_idle_turns_add_up_to_the_counters(
     gpu: Gpu, policy: str, places: int | None
 ) -> None:
-    """Busy, napping and without any work; a slice comes and one goes while all sleep. The end is read in the window."""
+    """Busy, napping and idle tenants; one slice is created and one removed while all sleep. The window ends before the
+    last read."""
     gpu.share_by(policy, places=places)
     for name in ("busy", "naps", "none"):
         gpu.tenant(name, weight=100, timeslice_us=1000, mode="strict" if places else "fair")
@@ -140,7 +141,7 @@ def test_a_run_that_is_not_recorded_is_noticed(gpu: Gpu) -> None:
 
 
 def test_a_buffer_that_is_too_small_is_noticed(gpu: Gpu) -> None:
-    """By the tracer's own count; what is left is a whole piece, whose sums agree."""
+    """The tracer reports the loss itself; the part that is left is continuous, and its sums agree."""
     with gpu.loaded(three_tenants(gpu)), recorded(buffer_kib=4) as recording:
         gpu.measured_over(2)
     assert recording.lost > 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that the module is given when it is loaded, or later: one that is out of range changes nothing."""
+"""Numeric parameters of the module, set when it is loaded or later: a value that is out of range changes nothing."""
 
 import errno
 import os
@@ -18,12 +18,12 @@ HOUR_MS = 3_600_000
 
 
 def complaints(option: str) -> int:
-    """How often the kernel's log says that it was refused."""
+    """How often the kernel's log reports the refusal."""
     return kernel_log().count(f"vgpumgr: option {option} refused: ")
 
 
 @pytest.mark.parametrize("option", ["dma_timeout_ms", "engine_timeout_ms"])
-# The log takes ten complaints in five seconds.
+# The log accepts ten messages in five seconds.
 @pytest.mark.parametrize(
     ("text", "says"),
     [("0", errno.ERANGE), (str(HOUR_MS + 1), errno.ERANGE), (str(1 << 32), errno.ERANGE), ("soon", errno.EINVAL)],
@@ -50,7 +50,7 @@ def test_the_least_and_the_greatest_number_are_taken(gpu: Gpu, option: str) -> N
 
 
 def test_an_accelerator_has_memory_for_the_smallest_slice_at_least(gpu: Gpu) -> None:
-    """Else the module is not loaded."""
+    """Otherwise the module is not loaded."""
     gpu.clear()
     with gpu.unloaded():
         refused = subprocess.run(["lab-insmod", "memory_mib=15"], capture_output=True, text=True, check=False)
@@ -67,7 +67,7 @@ def test_an_accelerator_has_memory_for_the_smallest_slice_at_least(gpu: Gpu) -> 
 
 @pytest.mark.parametrize("entries", [0, 4, 1000, 8192])
 def test_the_guest_driver_is_not_loaded_with_rings_that_cannot_be(entries: int) -> None:
-    """It says so itself: no device is asked."""
+    """The module says so itself: no device is asked."""
     before = kernel_log()
     command = ["insmod", "/lab/vgpu_guest.ko", f"ring_entries={entries}"]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""With attach=permit a slice is opened once for each permit. What was used or withdrawn does not come back."""
+"""With attach=permit a slice is opened once for each permit. A used or withdrawn permit does not come back."""
 
 import time
 
@@ -14,7 +14,7 @@ PERMIT_S = 120
 
 @pytest.fixture
 def uuid(gpu: Gpu) -> str:
-    """A slice that takes a permit."""
+    """A slice that needs a permit."""
     gpu.sysfs.write_gpu(ADDRESS, "attach", "permit")
     return gpu.slice()
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever a guest asks for, the engine's thread keeps no processor from other tasks of the host.
 
-It has the real-time priority with which it sleeps only for what leaves it asleep for most of the time, and is in real
-time at all only for that and for what is over at once, after which it rests (kmod/kunit/processor_test.c). That engines
-edu and exec keep to this, too, is in test_edu.py, executor/test_grants.py and tests/kfuzz/lend.c.
+The thread sleeps at a high real-time priority, and keeps it only for work during which it sleeps most of the time. It
+is in real time at all only for such work and for work that ends at once, after which it rests
+(kmod/kunit/processor_test.c). test_edu.py, executor/test_grants.py and tests/kfuzz/lend.c test the same of the engines
+edu and exec.
 """
 
 from itertools import pairwise
@@ -23,7 +24,8 @@ def delay_ns(ns: int) -> bytes:
 
 
 def gemm(steps: int) -> bytes:
-    """It is expected to take as long as the checksum of so many pages, and takes far longer: 4096 divisions each."""
+    """The prediction is that it takes as long as the checksum of this many pages. It takes far longer: 4096 divisions
+    each."""
     return descriptor(
         GEMM_I32, src=AREA_IOVA, src2=AREA_IOVA + 0x8000, dst=AREA_IOVA + 0x10000, args=[64 * steps, 64, 1]
     )
@@ -52,14 +54,14 @@ def test_who_computes_for_long_is_not_in_real_time(gpu: Gpu) -> None:
 
 
 def test_who_turns_out_to_compute_for_long_leaves_real_time(gpu: Gpu) -> None:
-    """Also if it loses the processor in a step, which counts for nothing."""
+    """This holds even if it loses the processor in a step, which does not count."""
     nop = descriptor(NOP)
     paces = executed(gpu, lambda _: [nop, *[gemm(4), nop] * 12], whole=False)
     assert paces == ["brief", *["computes", "brief"] * 12]
 
 
 def test_who_is_done_when_that_shows_stays_in_real_time(gpu: Gpu) -> None:
-    """What follows is for all slices: the account and the next decision."""
+    """The work after it serves all slices: the account and the next decision."""
     count, events = changes_during(gpu, lambda _: [gemm(1)] * 12)
     assert events.count("executed") == count
     if "brief" not in events:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A slice is taken away while a VMM has it open: its user sees a function that was pulled out, nobody else notices."""
+"""A slice is removed while a VMM has it open: its user sees a function that was unplugged, and nobody else notices."""
 
 import errno
 import os
@@ -37,7 +37,7 @@ EXIT_DEVICE = 3  # kmod/guest/tool/exit.h
 
 
 def started(act: Callable[[], None]) -> threading.Thread:
-    """Does something that waits until somebody lets go."""
+    """Run a call that waits until another process lets go."""
     thread = threading.Thread(target=act, daemon=True)
     thread.start()
     return thread
@@ -49,9 +49,9 @@ def ended(thread: threading.Thread) -> None:
 
 
 def worker_state(uuid: str) -> str:
-    """Of the thread that works for a slice that has a ring, as ps(1) has it."""
+    """The names, as in ps(1), of the threads that work for a slice with a ring."""
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
             name = (process / "comm").read_text().strip()
             if name.startswith("vgpu-") and f"vgpu-{uuid}".startswith(name):
                 return (process / "stat").read_text().rpartition(")")[2].split()[0]
@@ -98,11 +98,12 @@ def test_a_removed_slice_looks_as_if_it_was_pulled_out(gpu: Gpu) -> None:
 
 
 def test_what_a_removed_slice_had_queued_is_dropped_and_counted(gpu: Gpu) -> None:
-    """A user that lets go is told at once; one that does not keeps a device without work, whose drops are counted."""
+    """A user that releases it sees that at once. One that does not keeps a device without work, whose drops are
+    counted."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
     user = Client(["--json", uuid, *LOAD, "--depth", "1000"])
-    gpu.wait_queued(uuid, least=900)  # for longer than until it is removed
+    gpu.wait_queued(uuid, least=900)  # longer than the slice exists
     user.stop()
     remover = started(lambda: gpu.sysfs.remove(uuid))
     poll(lambda: gpu.slice_stats(uuid).dropped > 0)
@@ -136,7 +137,8 @@ def test_of_a_removed_slice_each_item_was_answered_or_is_counted_as_dropped(gpu:
 
 
 def test_what_executes_for_a_removed_slice_is_charged_to_its_end(gpu: Gpu) -> None:
-    """As a piece that nobody can split; then the slice is out of the scheduler, and its counters can still be read."""
+    """The item is one piece that cannot be split. After it the slice is out of the scheduler, and its counters can
+    still be read."""
     gpu.set_max_chunk_us(500_000)
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
@@ -156,7 +158,7 @@ def test_what_executes_for_a_removed_slice_is_charged_to_its_end(gpu: Gpu) -> No
 
 
 def test_a_slice_without_a_tenant_may_be_gone_before_the_last_of_its_work(gpu: Gpu) -> None:
-    """The engine has nobody to take out of the scheduler then; that it does not look is asked by the kernel itself."""
+    """Then the engine has nothing to take out of the scheduler; the kernel itself checks that it does not look."""
     gpu.set_max_chunk_us(500_000)
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid, other = gpu.slice("blue"), gpu.slice("blue")
@@ -177,7 +179,7 @@ def test_a_slice_without_a_tenant_may_be_gone_before_the_last_of_its_work(gpu: G
 
 
 def test_a_removed_slice_gives_up_its_place(gpu: Gpu) -> None:
-    """At once, though a VMM keeps it open; what it was charged can still be read."""
+    """It does so at once, though a VMM keeps it open; the charge can still be read."""
     gpu.share_by("fixed_share", places=1)
     gpu.tenant("blue", weight=100, timeslice_us=1000, mode="strict")
     uuid, other = gpu.slice("blue"), gpu.slice()
@@ -198,7 +200,7 @@ def test_a_removed_slice_gives_up_its_place(gpu: Gpu) -> None:
 
 
 def test_a_removed_slice_gets_no_place_when_its_tenant_does(gpu: Gpu) -> None:
-    """Nor does it need one of those that there are."""
+    """Nor does it need a worker that exists already."""
     gpu.share_by("fixed_share", places=1)
     uuid, other = gpu.slice("blue"), gpu.slice("blue")
     with opened(uuid) as device:
@@ -226,7 +228,7 @@ def test_a_vmm_that_does_not_let_go_holds_up_nobody_else(gpu: Gpu) -> None:
 
 
 def test_a_slice_is_removed_without_a_fault_of_what_it_does(gpu: Gpu) -> None:
-    """Guest memory that does not answer just then: the access is broken off, which is nobody's error."""
+    """Guest memory does not answer at that moment: the access is broken off, and no error is reported."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
     guest, error = Guest(), eventfd()
@@ -245,10 +247,11 @@ def test_a_slice_is_removed_without_a_fault_of_what_it_does(gpu: Gpu) -> None:
 
 
 def test_what_looks_pulled_out_writes_no_more(gpu: Gpu) -> None:
-    """Memory that a guest uses for something else, once it has read ones, stays what it is.
+    """Once a guest has read ones, its memory does not change any more, so that it can use the memory for something
+    else.
 
-    The function is unbound: the mdev core comes to the second slice when the first one's VMM has let go. What it does
-    is broken off before that, however long its memory may take to answer.
+    The function is unbound: the mdev core handles the second slice when the first one's VMM has released its slice. The
+    second slice's work is broken off before that, however long its memory may take to answer.
     """
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     first, second = gpu.slice("blue"), gpu.slice("blue")
@@ -270,10 +273,10 @@ def test_what_looks_pulled_out_writes_no_more(gpu: Gpu) -> None:
 
 
 def test_a_removal_that_waits_for_guest_memory_holds_up_nobody_else(gpu: Gpu) -> None:
-    """A VM has two slices: memory that does not answer the first keeps the second's worker from its own.
+    """A VM has two slices: memory that does not answer the first one delays the second one's worker as well.
 
-    Who removes the second waits for its worker, and so does its guest. Another VM opens, uses and closes a slice of the
-    same GPU meanwhile, while the first slice still waits for its memory.
+    The process that removes the second slice waits for its worker, and so does the guest. Another VM opens, uses and
+    closes a slice of the same GPU meanwhile, while the first slice still waits for its memory.
     """
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     first, second, other = (gpu.slice("blue") for _ in range(3))
@@ -311,7 +314,7 @@ def test_a_removal_that_waits_for_guest_memory_holds_up_nobody_else(gpu: Gpu) ->
 
 
 def test_unbinding_the_function_takes_all_slices_away_at_once(gpu: Gpu) -> None:
-    """The mdev core removes one after the other; none works on while a VMM is slow, and every VMM is asked."""
+    """The mdev core removes one slice after the other. None works on while a VMM is slow, and every VMM is asked."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuids = [gpu.slice("blue") for _ in range(3)]
     with ExitStack() as vmms:
@@ -340,7 +343,8 @@ def cannot_open(uuid: str) -> bool:
 
 
 def test_a_slice_whose_function_is_being_unbound_cannot_be_opened(gpu: Gpu) -> None:
-    """The mdev core comes to it when the VMM of the one before lets go; who opens it then would never be asked to."""
+    """The mdev core handles it when the VMM of the slice before lets go. A VMM that opened it then would never be asked
+    to."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     first, second = gpu.slice("blue"), gpu.slice("blue")
     with opened(first) as device:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What guests say of their items, true or not: results stay right, and settings may change meanwhile."""
+"""What guests announce about their items, true or not: results stay right, and settings may change meanwhile."""
 
 from typing import Any
 
@@ -38,12 +38,12 @@ def test_claims_change_no_result(gpu: Gpu, settings: dict[str, Any], claim: tupl
         neighbour.kill()
     assert (report["items"], report["requests"], report["mismatches"]) == (60, 20, 0)
     assert (gpu.stats("blue").holds > 0) == (settings is LATENCY)
-    # what is not an item of the load: one more for each request that was taken back
+    # items beyond the load: one more for each announcement that was taken back
     assert gpu.slice_stats(blue).items == (80 if claim == ("--end",) else 60)
 
 
 def test_settings_change_under_holds(gpu: Gpu) -> None:
-    """A racing operator: reservation and hold come and go while a guest holds and others work."""
+    """A racing operator sets and clears reservation and hold while a guest holds and others work."""
     gpu.tenant("blue", **LATENCY)
     gpu.tenant("green", **FAIR)
     blue, green = gpu.slice("blue"), gpu.slice("green")
@@ -66,7 +66,7 @@ def test_settings_change_under_holds(gpu: Gpu) -> None:
 
 
 def test_a_guest_that_ends_while_it_holds_leaves_nothing_behind(gpu: Gpu) -> None:
-    """Reset, removed and forgotten in the middle of a hold of a second."""
+    """The slice is reset, removed or forgotten in the middle of a hold of one second."""
     settings = {**LATENCY, "reserve_us": 1_500_000, "reserve_period_us": 4_000_000, "hold_max_us": 1_000_000}
     for _ in range(5):
         gpu.tenant("blue", **settings)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies, modes, bands, reservations and holds of the real module: set, read back, refused naming the field."""
+"""Policies, modes, bands, reservations and holds of the real module: set, read back, and refused with the name of the
+field."""
 
 import errno
 import uuid as uuids
@@ -138,7 +139,7 @@ def test_a_bad_attribute_of_a_gpu_is_refused(
 
 
 def test_what_tenants_rely_on_stays(control: Control, host: Sysfs) -> None:
-    """A policy with a tenant under it, a limit below what is reserved, a chunk too long for a reservation."""
+    """Refused: a policy with a tenant under it, a limit below the reserved time, a chunk too long for a reservation."""
     control.set_tenant(GPU, "blue", **RESERVED)  # counts (1000 + 400) of 10000 us
     with unchanged(control, host):
         for options, field in (
@@ -280,7 +281,7 @@ def test_what_the_policy_does_not_allow_is_refused(
 
 
 def test_places_that_are_taken_are_refused(gpu: Gpu, host: Sysfs) -> None:
-    """By a slice that comes, by a tenant whose slices waited, by a change of their number."""
+    """The places fill up by a new slice, by a tenant whose slices waited, or by a change of their number."""
     control = gpu.control
     gpu.share_by("fixed_share", places=2)
     strict = {**GOOD, "mode": "strict"}
@@ -304,7 +305,7 @@ def test_places_that_are_taken_are_refused(gpu: Gpu, host: Sysfs) -> None:
     control.set_slice(blue[0], tenant="")
     control.set_tenant(GPU, "green", **strict)
     assert control.slice(waiting).scheduled
-    control.set_slice(blue[1], tenant="green")  # from one tenant to another it keeps its place
+    control.set_slice(blue[1], tenant="green")  # a slice that moves to another tenant keeps its place
     control.set_gpu(GPU, places=3)
     control.set_slice(spare, tenant="blue")
     assert control.slice(spare).scheduled

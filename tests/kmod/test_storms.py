@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators who do everything at once: nobody waits for ever, nothing leaks, and afterwards everything works."""
+"""Operators that do everything at once: nobody waits for ever, nothing leaks, and afterwards everything works."""
 
 import os
 import random
@@ -49,7 +49,7 @@ def works(gpu: Gpu) -> bool:
 
 
 def test_unloading_under_load_is_refused_until_the_last_user_is_gone(gpu: Gpu) -> None:
-    """Again and again, at any moment of its life; right after the last user the module goes."""
+    """Repeated at any moment of its life; the module is unloaded right after the last user."""
     random.seed(1)
     for _ in range(2):
         gpu.tenant("blue", weight=100, timeslice_us=1000)
@@ -73,7 +73,7 @@ def test_unloading_under_load_is_refused_until_the_last_user_is_gone(gpu: Gpu) -
 
 
 def test_a_killed_client_in_the_middle_of_dma_leaves_nothing(gpu: Gpu) -> None:
-    """While its memory is being unmapped, rewritten, or does not answer."""
+    """The slice is removed while its memory is being unmapped, is rewritten, or does not answer."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
     random.seed(2)
@@ -91,7 +91,7 @@ def test_a_killed_client_in_the_middle_of_dma_leaves_nothing(gpu: Gpu) -> None:
 
 @pytest.mark.parametrize("leave", [signal.SIGKILL, signal.SIGTERM])
 def test_a_slice_removed_under_its_user_goes_when_the_user_goes(gpu: Gpu, leave: signal.Signals) -> None:
-    """A user that does not listen for the request to let go; however it ends, `remove` returns and all is free."""
+    """The user ignores the request to let go; however it ends, `remove` returns and everything is free."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     for _ in range(2):
         uuid = gpu.slice("blue")
@@ -108,7 +108,7 @@ def test_a_slice_removed_under_its_user_goes_when_the_user_goes(gpu: Gpu, leave:
 
 
 def storm(gpu: Gpu, seconds: float, meanwhile: Callable[[], None]) -> Counter[str]:
-    """Create and remove the same slices in four processes; what they were answered."""
+    """Create and remove the same slices in four processes; returns the answers they got."""
     with operators(gpu, 4, seconds=seconds) as seen:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -117,7 +117,7 @@ def storm(gpu: Gpu, seconds: float, meanwhile: Callable[[], None]) -> Counter[st
 
 
 def look_around(gpu: Gpu) -> None:
-    """Read everything; give away what is there. Lists may come to no end while slices come and go."""
+    """Read everything, and issue permits for existing slices. Lists may never be complete while slices come and go."""
     with suppress(DumpInterruptedError):
         for found in gpu.control.slices():
             with suppress(NotFoundError):
@@ -146,7 +146,8 @@ def test_slices_created_and_removed_by_four_processes_for_long(gpu: Gpu, fuzz_s:
 
 
 def unbind_and_bind(gpu: Gpu) -> None:
-    """Unbind the function under a user at work, if there was a place for one; that user is told that it is gone."""
+    """Unbind the function under a working user, if there was a place for one; that user is told that the function is
+    gone."""
     user = None
     with suppress(NoCapacityError):
         gpu.tenant("blue", weight=100, timeslice_us=1000)
@@ -164,7 +165,7 @@ def test_slices_created_and_removed_while_their_function_is_unbound_and_bound(gp
 
 
 def test_a_device_file_that_outlives_its_path_does_no_harm(gpu: Gpu) -> None:
-    """Attributes held open over the removal of their slice answer ENODEV, not from memory that is gone."""
+    """Attributes held open over the removal of their slice return ENODEV and do not read freed memory."""
     uuid = gpu.slice()
     folder = Path(f"/sys/bus/mdev/devices/{uuid}")
     held = [os.open(folder / name, os.O_RDONLY) for name in ("state", "tenant", "weight", "sched_config", "permit")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any text written to any attribute: a documented errno, or success; what is refused has changed nothing."""
+"""Random text written to any attribute: a documented errno or success; a refused write has changed nothing."""
 
 import errno
 import itertools
@@ -28,7 +28,7 @@ EDGES = [*NUMBERS, *WORDS, *BYTES, b"18446744073709551615", b"184467440737095516
 
 @pytest.fixture
 def spoiled(gpu: Gpu) -> Iterator[Gpu]:
-    """A GPU whose settings are put back afterwards."""
+    """A GPU whose settings are restored afterwards."""
     yield gpu
     restore(gpu)
 
@@ -48,14 +48,14 @@ def some_text(chance: random.Random) -> bytes:
 
 
 def attributes(uuid: str) -> list[Path]:
-    """Every attribute that can be written, of the accelerator and of a slice."""
+    """Every writable attribute of the accelerator and of a slice."""
     folders = [Path(f"/sys/bus/pci/devices/{ADDRESS}/vgpu"), Path(f"/sys/bus/mdev/devices/{uuid}")]
     paths = [path for folder in folders for path in sorted(folder.iterdir()) if path.is_file()]
     return [path for path in paths if path.stat().st_mode & 0o200 and path.name not in NOT_OURS]
 
 
 def write(path: Path, text: bytes) -> str:
-    """What the kernel answers."""
+    """Write it; returns the kernel's errno, or 0."""
     file = os.open(path, os.O_WRONLY)
     try:
         os.write(file, text)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's own VFIO selftests on our device; on kernels with IOMMUFD, as the debug kernel has it.
+"""The kernel's own VFIO selftests on our device; needs a kernel with IOMMUFD, like the debug kernel.
 
-`lab build --what selftests` builds them. They are as they come with the kernel; two files in `selftests/` teach their
-library our registers, for the tests that let a device copy and interrupt, and that its name is a UUID. Everything
-passes but what RULES name: what does not apply to a mediated device, or to ours.
+`lab build --what selftests` builds them. The tests are unmodified. Two files in `selftests/` extend their library: one
+drives our registers, so that a device can copy and interrupt, the other handles a name that is a UUID. Everything
+passes except the tests in RULES, which do not apply to a mediated device, or to ours.
 """
 
 import os
@@ -26,9 +26,9 @@ IDS = {"vendor": "0x1234", "device": "0x5647"}  # kmod/uapi/vgpu_device.h
 RESULT = re.compile(r"^(ok|not ok) \d+ (\S+)(?: # (SKIP)\b.*)?$", re.M)
 SKIPPED_ALL = 4  # KSFT_SKIP
 
-# What is not "ok", and why. The first rule that fits a test says how it ends.
+# The tests that are not "ok", and why. The first rule that matches a test has its result.
 RULES = (
-    # type1 says which addresses a device reaches only if an IOMMU translates for it; a mediated device has none
+    # type1 reports the addresses that a device can reach only if an IOMMU translates for it; a mediated device has none
     (r".*(dma_mapping(_mmio)?_test|dma_map_limit_test|driver_test)\.vfio_type1(v2)?_iommu.*", "not ok"),
     # BAR0 is registers: it is trapped, not mapped
     (r"vfio_dma_mapping_mmio_test\..*", "SKIP"),
@@ -40,7 +40,7 @@ RULES = (
     *([(r"vfio_dma_mapping_test\..*hugetlb_2mb.*", "SKIP")] if USER_MODE else []),
 )
 
-# How many tests of a program are "ok" at least.
+# The least number of tests of a program that must be "ok".
 LEAST = {
     "vfio_iommufd_setup_test": 6,
     "vfio_pci_device_test": 4,
@@ -54,7 +54,7 @@ DIVIDES = "vfio_pci_sriov_uapi_test"
 
 @dataclass(frozen=True)
 class Device:
-    """A slice, and what the selftests see instead of the host's PCI functions."""
+    """A slice, and the directory that the selftests see instead of the host's PCI functions."""
 
     uuid: str
     functions: Path
@@ -62,7 +62,7 @@ class Device:
 
 @pytest.fixture
 def huge_pages() -> Iterator[None]:
-    """A few for one of the selftests to map, where the kernel has any."""
+    """A few huge pages for one of the selftests to map, where the kernel has any."""
     if USER_MODE:
         yield
         return
@@ -91,7 +91,7 @@ def device(gpu: Gpu, tmp_path: Path, request: pytest.FixtureRequest) -> Device:
 
 
 def run(program: str, device: Device) -> subprocess.CompletedProcess[str]:
-    """In a mount namespace of its own, in which the slice is the only PCI function."""
+    """Run it in its own mount namespace, in which the slice is the only PCI function."""
     script = 'mount --bind "$1" /sys/bus/pci/devices; exec "$2" "$3"'
     command = ["unshare", "--mount", "sh", "-ec", script, "sh", device.functions, PROGRAMS / program, ADDRESS]
     return subprocess.run(

@@ -31,7 +31,7 @@ CONTROL, RESET = 0x10, 2
 
 @dataclass(frozen=True)
 class Function:
-    """A slice as its guest uses it."""
+    """A slice from its guest's view."""
 
     device: Device
 
@@ -106,7 +106,7 @@ def test_what_a_guest_finds(uuid: str) -> None:
             guest.open(number)
         guest.open(16)
         assert guest.states() == [State.OPEN] * 16
-        # nobody has been given them
+        # no child has them
         for number in range(16):
             guest.close(number)
         assert guest.states() == [State.FREE] * 16
@@ -175,7 +175,7 @@ def test_a_window_whose_child_has_ended_is_lost_until_its_guest_closes_it(uuid: 
             assert refused(executor.lost, 5) == "ENXIO"
             executor.ring(5)
             guest.close(5)
-            # its executor has said already that nothing is left
+            # its executor has already reported that nothing is left
             assert guest.state(5) is State.FREE
             assert executor.poll() == 0
 
@@ -218,7 +218,7 @@ def test_a_window_is_nobody_elses_as_long_as_any_process_has_its_memory(uuid: st
         guest.close(0)
         executor.event()
         assert refused(executor.closed, 0) == "EBUSY"
-        # a mapping is enough
+        # a mapping alone is enough
         os.close(held.memory)
         held.memory = -1
         assert refused(executor.closed, 0) == "EBUSY"
@@ -292,7 +292,7 @@ def test_a_reset_closes_all_windows_and_ends_the_generation(uuid: str, how: str)
                     executor.closed(0)
                     assert guest.states() == [State.FREE] * 16
         if how == "close":
-            # the window was told to be lost by the test's own child, so that none is left
+            # the test's own child reported the window lost, so no window is left
             assert executor.poll() == 0
         with function(uuid) as guest, guest.map(0) as seen:
             assert (guest.states(), seen[0]) == ([State.FREE] * 16, 0)
@@ -401,7 +401,7 @@ def test_a_child_cannot_open_its_windows_memory_again(uuid: str) -> None:
 
 
 def test_a_child_cannot_be_waited_for_by_poll(uuid: str) -> None:
-    """Whoever waits is woken under the engine's lock, and behind an epoll there may be any number of others."""
+    """A waiter is woken under the engine's lock, and any number of others may wait behind an epoll."""
     with function(uuid) as guest, bound(uuid) as executor:
         guest.open(0)
         executor.event()

@@ -52,7 +52,7 @@ static void help(void)
 	       saturate_help, exit_help);
 }
 
-/* 1: taken, 0: not ours, and saturate_option() complains. */
+/* 1: accepted; 0: not one of these options, and saturate_option() reports it. */
 static int client_option(const char *key, const char *value)
 {
 	char *end;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Operand memory whose page faults nobody answers: the slice's own worker may
- * stop there, nobody else may notice. Then the faults are answered and the
+ * Operand memory whose page faults are not served: the slice's own worker may
+ * stop there, but no other slice may notice. Then the faults are served and the
  * results must be right, or the process just ends.
  */
 #define _GNU_SOURCE
@@ -110,7 +110,7 @@ int client_freeze(const char *uuid, const struct client_options *options,
 	char message[192];
 	int fd = -1, status = EXIT_DEVICE;
 
-	/* which file the kernel closes first at exit depends on the order here */
+	/* the order here decides which file the kernel closes first at exit */
 	if (options->fault_first)
 		fd = faults_open();
 	transport = transport_vfio_open(uuid, options->entries, message,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A VMM and a guest gone mad: three threads that do anything with the device's file,
- * its rings and its memory at the same time, until the device is closed under them
- * and opened again. Nothing has to work; answers must be those that are documented,
- * and memory that is mapped for reading only must stay as it is.
+ * A hostile VMM and guest: three threads use the device's file, its rings and its memory in
+ * random ways at the same time, until the device is closed under them and opened again.
+ * Nothing has to work. Answers must be documented ones, and memory that is mapped read-only
+ * must not change.
  */
 #define _GNU_SOURCE
 #include <endian.h>
@@ -75,7 +75,7 @@ static void judge(struct fuzz *fuzz, long rc)
 	fuzz->surprise = errno;
 }
 
-/* What is to be restored and is no slice has an errno of its own. */
+/* Restoring a stream that is not a slice has its own errno. */
 static void judge_restored(struct fuzz *fuzz, long rc)
 {
 	if (rc >= 0 || errno != EPROTONOSUPPORT)
@@ -121,7 +121,7 @@ static void access_anything(struct player *player)
 		judge(fuzz, pread(fd, (void *)(uintptr_t)below(player, 4096), bytes, position));
 }
 
-/* What the device may have made a file for. */
+/* A state transition for which the device may have made a file. */
 static void play_with_file(struct player *player, int fd)
 {
 	uint8_t data[256];
@@ -265,7 +265,7 @@ static void start(struct player *player)
 	player->fuzz->enables++;
 }
 
-/* Rewritten as fast as possible, also while the device reads it. */
+/* Rewritten as fast as possible, even while the device reads it. */
 static void scribble(struct player *player, uint32_t count)
 {
 	struct transport_vfio *vfio = player->fuzz->vfio;
@@ -342,7 +342,7 @@ static int map_canary(struct fuzz *fuzz)
 	return ioctl(fuzz->vfio->vfio.container, VFIO_IOMMU_MAP_DMA, &map);
 }
 
-/* From open to close. 0, or why there was none. */
+/* One life of the device, from open to close. 0, or the reason why it could not be opened. */
 static int live(struct fuzz *fuzz, struct player *players, uint64_t duration_ns)
 {
 	static void *(*const parts[])(void *) = { vmm, guest, unmapper };
@@ -368,7 +368,7 @@ static int live(struct fuzz *fuzz, struct player *players, uint64_t duration_ns)
 	fuzz->stop = true;
 	for (int i = 0; i < 3; i++)
 		pthread_join(players[i].thread, NULL);
-	if (below(players, 2)) /* items and an engine in the middle of one */
+	if (below(players, 2)) /* items, and an engine in the middle of an item */
 		vfio_write32(&fuzz->vfio->vfio, VGPU_BAR0_DOORBELL, ++fuzz->vfio->tail);
 	transport->ops->close(transport);
 	return 0;

@@ -100,7 +100,7 @@ static int shadow_misaligned(struct transport *transport)
 	return enable_with(to_vfio(transport), &registers);
 }
 
-/* Enable with rings that look fine, then queue one item. */
+/* Enable with rings that look valid, then queue one item. */
 static int submit_with(struct transport_vfio *vfio,
 		       const struct ring_registers *registers)
 {

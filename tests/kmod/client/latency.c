@@ -46,7 +46,9 @@ int client_latency(struct transport *transport, uint64_t duration_ns,
 		fprintf(stderr, "vgpu-client: latency: out of memory\n");
 		return EXIT_DEVICE;
 	}
-	/* what is measured is the device, not where our own pages come from */
+	/*
+	 * the measurement is of the device, not of the faults of our own pages
+	 */
 	if (mlockall(MCL_CURRENT)) {
 		fprintf(stderr, "vgpu-client: latency: locking memory: %s\n",
 			strerror(errno));
@@ -72,7 +74,7 @@ int client_latency(struct transport *transport, uint64_t duration_ns,
 		count++;
 		run_ns += found.run_ns;
 		next_ns += period_ns;
-		/* a late item delays the next, it does not cause a burst */
+		/* a late item delays the next one and does not cause a burst */
 		if (next_ns < clock_now_ns()) {
 			next_ns = clock_now_ns() + period_ns;
 			late++;

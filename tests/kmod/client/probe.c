@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What VFIO answers about the device, and what it refuses. One record per
+ * The answers and the refusals of VFIO for the device. One record per
  * check; errnos are part of the contract.
  */
 #include <errno.h>
@@ -154,7 +154,7 @@ static void dump_config(struct probe *probe)
 	report_end(&report);
 }
 
-/* Write ones to a register and say what stuck; then restore it. */
+/* Write ones to a register and report the bits that stayed; then restore it. */
 static uint32_t stuck(struct probe *probe, uint32_t offset, unsigned int bytes)
 {
 	uint32_t before = vfio_config_read(&probe->vfio, offset, bytes), ones;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Clients that pull the rug: operand memory unmapped while items run,
- * descriptors rewritten while they are read. The slice may stop with an error
- * each time; it must always come back, and never write where it must not.
+ * Clients that change memory during use: operand memory is unmapped while items run, and
+ * descriptors are rewritten while they are read. The slice may stop with an error each time.
+ * It must always work again after a reset, and never write where it must not.
  */
 #include <endian.h>
 #include <errno.h>
@@ -23,7 +23,7 @@
 #define OPERAND 16384u
 #define CANARY 0x5a
 #define TIMEOUT_NS (30 * NS_PER_S)
-/* work items, then a stretch nobody may write to */
+/* work items, then a range that nobody may write to */
 #define AREA_BYTES (4 * BATCH * OPERAND)
 
 struct race {
@@ -88,7 +88,7 @@ static bool canary_intact(const struct transport *transport, uint64_t from)
 	return true;
 }
 
-/* After everything: does it still work, without any disturbance? */
+/* After all of this: does it still work without any disturbance? */
 static bool works(struct race *race)
 {
 	struct vgpu_completion found[BATCH];
@@ -177,7 +177,7 @@ int client_unmap_race(struct transport *transport, uint64_t duration_ns,
 		      canary_intact(transport, 2ull * BATCH * OPERAND), json);
 }
 
-/* One way to spoil a descriptor; the good value is written back later. */
+/* One way to corrupt a descriptor; the good value is written back later. */
 static void spoil(volatile struct vgpu_desc *desc, uint32_t how)
 {
 	switch (how % 4) {
@@ -210,7 +210,7 @@ static void *rewriter(void *data)
 			uint32_t bytes = desc->arg[0];
 
 			spoil(desc, round);
-			/* with one processor only sleeping lets others see it */
+			/* with one processor, others see it only if this thread sleeps */
 			if (round % 16 == 0 && i % BATCH == 0)
 				clock_sleep_ns(50 * NS_PER_US);
 			desc->op = op;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What an earlier user left in device memory: must be nothing. Leaves a pattern. */
+/* Device memory must hold nothing that an earlier user left. Leaves a pattern. */
 #include <endian.h>
 
 #include "client.h"
@@ -48,7 +48,7 @@ int client_residue(struct transport *transport, bool json)
 		if (!rc)
 			rc = device_fill(transport, offset);
 	}
-	/* the check notices what it looks for: the pattern just written */
+	/* the check must detect the pattern that was just written */
 	if (!rc)
 		rc = device_crc(transport, 0, &found);
 	report_begin(&report, json);

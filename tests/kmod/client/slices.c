@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Several slices driven from one process, one thread each, begun together. */
+/* Several slices driven from one process with one thread each, which start together. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "transport_vfio.h"
 
 struct slice {
-	char *spec; /* owns the text that uuid and name point into */
+	char *spec; /* owns the text that uuid and name point to */
 	const char *uuid;
 	const char *name;
 	struct saturate_options options;
@@ -116,7 +116,7 @@ static int run_slices(struct slice *slices, unsigned int count, bool json,
 	int status = EXIT_OK;
 	unsigned int started;
 
-	/* SIGTERM ends the measured phase; no thread's wait is interrupted */
+	/* SIGTERM ends the measured phase without interrupting the wait of any thread */
 	sigaction(SIGTERM, &action, NULL);
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
@@ -126,7 +126,7 @@ static int run_slices(struct slice *slices, unsigned int count, bool json,
 		slices[started].begin = &begin;
 		if (pthread_create(&slices[started].thread, NULL, drive,
 				   &slices[started])) {
-			/* those that wait at the barrier end with the process */
+			/* threads that wait at the barrier end with the process */
 			fprintf(stderr, "vgpu-client: no more threads\n");
 			exit(EXIT_DEVICE);
 		}

@@ -110,7 +110,7 @@ static int vfio_transport_submit(struct transport *transport,
 	atomic_thread_fence(memory_order_seq_cst);
 	vfio_write32(&vfio->vfio, VGPU_BAR0_DOORBELL, vfio->tail);
 
-	/* counted after the doorbell: a lower bound of what it found queued */
+	/* counted after the doorbell: a lower bound of what the doorbell found queued */
 	completed = load32(&vfio->shadow->completed);
 	*outstanding = (int32_t)(before - completed) > 0 ? before - completed : 0;
 	return 0;
@@ -130,7 +130,7 @@ static bool eventfd_take(int fd)
 	return read(fd, &count, sizeof(count)) == sizeof(count);
 }
 
-/* Sleep until an interrupt or @end_ns; false when the time was over before. */
+/* Sleep until an interrupt or @end_ns; false if @end_ns came first. */
 static bool await_interrupt(struct transport_vfio *vfio, uint64_t end_ns)
 {
 	struct pollfd polled[2] = {
@@ -193,7 +193,7 @@ static int vfio_transport_wait(struct transport *transport,
 			break;
 		if (load32(&vfio->shadow->error)) {
 			note_error(vfio);
-			continue; /* completions that came before it */
+			continue; /* completions before the error */
 		}
 		again = await_interrupt(vfio, end_ns);
 	}
@@ -295,7 +295,7 @@ static int vfio_transport_reset(struct transport *transport)
 	return 0;
 }
 
-/* Without bus mastering an error shows in its register, and interrupts nobody. */
+/* Without bus mastering an error shows in its register, but causes no interrupt. */
 static int await_silent_error(struct transport_vfio *vfio, uint64_t end_ns)
 {
 	while (!vfio->base.error && clock_now_ns() < end_ns) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Transport over VFIO, with everything laid open for hostile clients. */
+/* Transport over VFIO, with all its parts accessible to hostile clients. */
 #ifndef VGPU_CLIENT_TRANSPORT_VFIO_H
 #define VGPU_CLIENT_TRANSPORT_VFIO_H
 
@@ -37,7 +37,7 @@ static inline struct transport_vfio *to_vfio(struct transport *transport)
 struct transport *transport_vfio_open(const char *uuid, uint32_t entries,
 				      char *message, size_t message_bytes);
 
-/* The ring registers as a start uses them; hostile clients change one. */
+/* The ring registers that a normal start uses; hostile clients change one. */
 struct ring_registers {
 	uint64_t ring;
 	uint64_t completion;
@@ -49,7 +49,7 @@ struct ring_registers transport_vfio_registers(struct transport_vfio *vfio);
 /* Reset, forget all items, program the registers; does not enable. */
 void transport_vfio_program(struct transport_vfio *vfio,
 			    const struct ring_registers *registers);
-/* Wait for the sticky error and its interrupt: -EIO, or why there was none. */
+/* Wait for the sticky error and its interrupt: -EIO, or the reason why there was none. */
 int transport_vfio_await_error(struct transport_vfio *vfio, uint64_t timeout_ns);
 /* Mapped at @iova, page aligned, zeroed. */
 void *transport_vfio_memory(struct transport_vfio *vfio, uint64_t iova,

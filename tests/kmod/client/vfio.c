@@ -159,7 +159,7 @@ uint64_t vfio_read64(struct vfio *vfio, uint32_t offset)
 
 void vfio_write32(struct vfio *vfio, uint32_t offset, uint32_t value)
 {
-	/* a write the device refuses is lost, as on the bus */
+	/* a write that the device refuses is lost, as on the bus */
 	if (pwrite(vfio->device, &value, sizeof(value), vfio->bar0 + offset) < 0)
 		return;
 }

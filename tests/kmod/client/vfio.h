@@ -17,8 +17,8 @@ struct vfio {
 };
 
 /*
- * Open the mdev called @uuid in a container of its own. 0 or a negative errno
- * with message filled; nothing stays open then.
+ * Open the mdev called @uuid in its own container. 0, or a negative errno
+ * with message filled and nothing left open.
  */
 int vfio_open(struct vfio *vfio, const char *uuid);
 void vfio_close(struct vfio *vfio);

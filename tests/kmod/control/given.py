@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of netlink and sysfs start from."""
+"""The starting point of the tests of netlink and sysfs."""
 
 import uuid as uuids
 from typing import Any

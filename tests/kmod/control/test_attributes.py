@@ -18,7 +18,7 @@ from vgpumgr.errors import (
 
 @pytest.mark.usefixtures("quiet_log")
 def test_the_log_names_what_refuses_a_cap(control: Control, host: Sysfs) -> None:
-    """A burst that netlink has set counts from the first cap on; no attribute shows it."""
+    """A burst set by netlink applies from the first cap on; no attribute shows it."""
     uuid = new_slice(host)
     control.set_slice(uuid, burst_us=1)
     for config, field in (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GPU tells of itself, and what of it can be set."""
+"""What a GPU reports about itself, and its settings."""
 
 import errno
 

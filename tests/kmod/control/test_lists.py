@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of netlink while slices come and go, and who may ask for them."""
+"""Lists of netlink while slices come and go, and who may request them."""
 
 import os
 import threading
@@ -42,7 +42,7 @@ def test_lists_survive_slices_that_come_and_go(control: Control, host: Sysfs) ->
                 uuid = new_slice(host)
                 host.write(uuid, "tenant", f"t-{uuid}")
                 host.remove(uuid)
-        except BaseException as error:  # an assertion of the main thread reports it
+        except BaseException as error:  # an assertion of the main thread reports the error
             failures.append(error)
 
     churners = [threading.Thread(target=churn) for _ in range(2)]
@@ -51,7 +51,7 @@ def test_lists_survive_slices_that_come_and_go(control: Control, host: Sysfs) ->
     try:
         request = wire.encode_attribute(SliceAttribute.GPU, wire.encode_value("string", GPU))
         for _ in range(60):
-            # one attempt each: complete for what stays, whatever else comes and goes
+            # one attempt each: it lists every object that stays, whichever others come and go
             answers = control.request(Command.SLICE_GET, request, dump=True)
             found = [
                 wire.decode_value("string", payload)
@@ -71,7 +71,7 @@ def test_lists_survive_slices_that_come_and_go(control: Control, host: Sysfs) ->
 
 
 def test_reading_takes_no_privilege_and_setting_does(control: Control, host: Sysfs) -> None:
-    """In a child process without root, which inherits no socket."""
+    """Run it in a child process without root, which inherits no socket."""
     uuid = new_slice(host)
     control.set_tenant(GPU, "blue", **GOOD)
     with unchanged(control, host):

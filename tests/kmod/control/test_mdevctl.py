@@ -47,7 +47,7 @@ def test_mdevctl_starts_a_slice_with_its_attributes(control: Control, host: Sysf
 
 @contextmanager
 def defined(**attributes: str) -> Iterator[str]:
-    """A slice that mdevctl knows and has not started, with attributes in this order."""
+    """A slice that mdevctl has defined and not started, with attributes in this order."""
     uuid = str(uuids.uuid4())
     mdevctl("define", "--uuid", uuid, "--parent", GPU, "--type", "vgpumgr-mem16m")
     try:
@@ -84,7 +84,7 @@ MDEVCTL_FAULTS = [
 def test_mdevctl_starts_no_slice_with_a_bad_attribute(
     control: Control, host: Sysfs, attributes: dict[str, str], number: int, field: str
 ) -> None:
-    """Its user is told the error, the kernel's log names slice and field, and nothing is left."""
+    """The user gets the error, the kernel's log names slice and field, and nothing is left."""
     with unchanged(control, host), defined(**attributes) as uuid:
         with pytest.raises(subprocess.CalledProcessError) as caught:
             mdevctl("start", "--uuid", uuid)

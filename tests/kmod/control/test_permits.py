@@ -14,7 +14,7 @@ from vgpumgr.control.sysfs import Sysfs
 
 
 def open_status(uuid: str) -> int:
-    """0, or the errno with which opening was refused."""
+    """0, or the errno with which the open was refused."""
     try:
         with opened(uuid):
             return 0

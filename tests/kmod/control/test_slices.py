@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices by netlink: what can be set and what is refused, how, and that it changed nothing."""
+"""Slices over netlink: valid settings, refused ones with their errors, and a check that a refusal changes nothing."""
 
 import subprocess
 import time

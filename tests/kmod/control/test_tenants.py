@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants by netlink: what can be set and what is refused, how, and that it changed nothing."""
+"""Tenants over netlink: valid settings, refused ones with their errors, and a check that a refusal changes nothing."""
 
 import errno
 from typing import Any
@@ -79,7 +79,7 @@ def test_a_bad_name_of_a_tenant_is_refused(control: Control, host: Sysfs, name: 
         error = refusal(lambda: control.set_tenant(GPU, name, **GOOD))
         assert error.errno in (errno.EINVAL, errno.ERANGE)
         assert error.field == "tenant"
-        if name:  # the empty one means none
+        if name:  # an empty name means no tenant
             error = refusal(lambda: control.set_slice(uuid, tenant=name))
             assert error.errno in (errno.EINVAL, errno.ERANGE)
             assert error.field == "tenant"
@@ -114,7 +114,8 @@ def test_generations_compare_and_set(control: Control, host: Sysfs) -> None:
 
 
 def test_a_tenant_that_was_made_anew_is_another_one(control: Control, host: Sysfs) -> None:
-    """Who read the one before changes nothing of it, and its counters are told apart."""
+    """An update based on an earlier tenant of the same name changes nothing, and the counters of the two are
+    distinct."""
     read = control.set_tenant(GPU, "blue", **GOOD)
     before = control.tenant(GPU, "blue")
     control.delete_tenant(GPU, "blue")

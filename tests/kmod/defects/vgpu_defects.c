@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Does on purpose what the debug kernel must notice: insmod vgpu_defects.ko what=NAME.
- * Only ever loaded by tests of the lab; loading it never succeeds.
+ * Does on purpose what the debug kernel must report: insmod vgpu_defects.ko what=NAME.
+ * Only tests of the lab load it; loading it never succeeds.
  */
 #include <linux/errno.h>
 #include <linux/module.h>
@@ -18,7 +18,7 @@ static DEFINE_MUTEX(defect_first);
 static DEFINE_MUTEX(defect_second);
 static DEFINE_SPINLOCK(defect_spin);
 
-/* Nobody waits: the order alone is the defect. */
+/* No thread waits: the order alone is the defect. */
 static void defect_inversion(void)
 {
 	mutex_lock(&defect_first);
@@ -42,7 +42,7 @@ static void defect_leak(void)
 {
 	int i;
 
-	/* More than one: something that looks like a pointer to it may lie around. */
+	/* Several allocations, because stray data may look like a pointer to one of them. */
 	for (i = 0; i < 16; i++)
 		strscpy((char *)kmalloc(192, GFP_KERNEL), "lost", 192);
 }

@@ -18,9 +18,9 @@
 struct fuzz {
 	struct transport *transport;
 	uint64_t random;
-	bool wild; /* of the present batch anything may be wrong */
+	bool wild; /* the part of the present batch that may be wrong */
 	uint64_t submitted, completed, full, resets, faults, errors_seen;
-	int surprise; /* the first answer that no call may give */
+	int surprise; /* the first answer that no call may return */
 };
 
 static uint64_t below(struct fuzz *fuzz, uint64_t limit)
@@ -36,7 +36,7 @@ static bool odd(struct fuzz *fuzz, uint64_t one_in)
 	return fuzz->wild && !below(fuzz, one_in);
 }
 
-/* Anywhere in device memory; if odd around its end, or far away. */
+/* Anywhere in device memory; around its end or far outside if odd. */
 static uint64_t some_offset(struct fuzz *fuzz)
 {
 	uint64_t memory_bytes = fuzz->transport->limits.memory_bytes;
@@ -48,7 +48,7 @@ static uint64_t some_offset(struct fuzz *fuzz)
 	return 4 * below(fuzz, memory_bytes / 4);
 }
 
-/* What may be read: device memory or the guest's own; if odd nothing. */
+/* A readable address in device memory or the guest's own; an unreadable one if odd. */
 static uint64_t some_source(struct fuzz *fuzz)
 {
 	return odd(fuzz, 8) ? fuzz->transport->unmapped : some_offset(fuzz);
@@ -113,7 +113,7 @@ static uint16_t some_flags(struct fuzz *fuzz, struct vgpu_desc *desc)
 	return chosen;
 }
 
-/* The guest has to live on: what would be written to its memory goes nowhere. */
+/* The guest has to survive: writes to its memory are redirected to an unmapped address. */
 static void tame(struct fuzz *fuzz, struct vgpu_desc *desc)
 {
 	struct operand operands[OPERANDS_MAX];
@@ -136,7 +136,7 @@ static struct vgpu_desc some_desc(struct fuzz *fuzz)
 	return desc;
 }
 
-/* @rc is 0 or one of those that the calls may answer. */
+/* @rc is 0 or one of the errors that the calls may return. */
 static void judge(struct fuzz *fuzz, int rc)
 {
 	if (rc && rc != -EIO && rc != -EAGAIN && rc != -ETIMEDOUT && !fuzz->surprise)
@@ -168,8 +168,8 @@ static void play(struct fuzz *fuzz)
 	int rc;
 
 	/*
-	 * The device checks what it fetches at once before any of it executes: beside
-	 * one bad descriptor the good ones come to nothing.
+	 * The device checks a whole fetched batch before any of it executes: one bad descriptor
+	 * discards the good ones with it.
 	 */
 	fuzz->wild = below(fuzz, 2);
 	for (uint32_t i = 0; i < count; i++)

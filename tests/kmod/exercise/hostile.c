@@ -36,7 +36,7 @@ static struct vgpu_desc gemm_device(uint64_t c, uint64_t a, uint64_t b,
 #define CASE(function) \
 	static struct vgpu_desc function(const struct transport *transport)
 
-/* The first operation that the device does not have. */
+/* The first operation number that the device does not have. */
 CASE(unknown_op)
 {
 	uint16_t op = 0;
@@ -206,7 +206,7 @@ const struct hostile_case hostile_descriptors[] = {
 const size_t hostile_descriptor_count =
 	sizeof(hostile_descriptors) / sizeof(hostile_descriptors[0]);
 
-/* A good item before and one after, neither of which may cover the bad one. */
+/* A good item before the bad one and another after it; neither may hide the bad one. */
 static int attack_with(struct transport *transport, struct vgpu_desc bad,
 		       uint32_t *completed)
 {
@@ -249,7 +249,7 @@ static bool run_case(struct transport *transport,
 	bool stopped, recovered, right;
 	int rc;
 
-	/* from empty rings, so that the bad item is number 1 */
+	/* from empty rings, so that the bad item has number 1 */
 	rc = transport->ops->reset(transport);
 	if (!rc && hostile->desc)
 		rc = attack_with(transport, hostile->desc(transport), &completed);
@@ -259,7 +259,7 @@ static bool run_case(struct transport *transport,
 	if (transport->ops->counters(transport, &counters) == 0)
 		stopped = stopped && counters.status & VGPU_STATUS_ERROR;
 	right = stopped && counters.error == hostile->expected;
-	/* nothing after the bad item may have run */
+	/* no item after the bad one may have run */
 	if (hostile->desc)
 		right = right && counters.error_index == 1 && completed <= 1;
 

@@ -15,9 +15,9 @@
 struct hostile_case {
 	const char *name;
 	uint32_t expected; /* enum vgpu_error */
-	/* Do it; 0 or a negative errno when it could not be done. */
+	/* Do it; 0, or a negative errno if that is impossible. */
 	int (*attack)(struct transport *transport);
-	/* Descriptor cases: what to submit instead of @attack. */
+	/* Descriptor cases: the item to submit instead of @attack. */
 	struct vgpu_desc (*desc)(const struct transport *transport);
 };
 

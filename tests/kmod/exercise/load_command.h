@@ -9,15 +9,17 @@
 #include "saturate.h"
 
 struct load_command {
-	struct command command; /* the first, which callbacks are handed */
+	struct command command; /* the first member: callbacks get a pointer to it */
 	bool ready;
 	struct saturate_options saturate;
-	/* Options that only the program knows; NULL: none. 1: taken, 0: not. */
+	/*
+	 * Options that only this program has; NULL: none. 1: accepted, 0: not.
+	 */
 	int (*option)(const char *key, const char *value);
-	bool (*flag)(const char *key); /* which of them take no value */
+	bool (*flag)(const char *key); /* which of these options take no value */
 };
 
-/* Parse, complaining on stderr in the name of @program. */
+/* Parse; errors go to stderr with the name of @program. */
 enum command_outcome load_command_parse(struct load_command *load,
 					const char *program, int argc,
 					char **argv);

@@ -13,7 +13,7 @@
 
 #define DEPTH_MAX_CHOSEN 256u
 #define DEPTH_MIN_CHOSEN 16u
-#define DEPTH_NS_CHOSEN (50 * NS_PER_MS) /* queue at most so much engine time */
+#define DEPTH_NS_CHOSEN (50 * NS_PER_MS) /* limit of the queued engine time */
 
 static volatile sig_atomic_t ended;
 
@@ -22,7 +22,7 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* Enough that a late refill finds the queue filled, little enough to drain. */
+/* Enough that a late refill finds the queue filled, and few enough to drain. */
 static int choose_depth(struct saturate *run)
 {
 	const struct saturate_options *options = run->options;
@@ -112,14 +112,14 @@ static void count_queued(struct saturate *run, uint32_t queued)
 	run->result.min_queued = min_u32(run->result.min_queued, queued);
 }
 
-/* Does item @number say that more of its request follow? */
+/* Does item @number announce that more of its request follow? */
 static bool has_more(const struct saturate_options *options, uint64_t number)
 {
 	return options->request && (options->lie || options->end ||
 				    (number + 1) % options->request);
 }
 
-/* Submit one batch, or what is left of the goal; false when there is none. */
+/* Submit one batch, or the rest of the goal; false when nothing is left. */
 static bool submit_batch(struct saturate *run, unsigned int flags, bool counts)
 {
 	uint64_t left = goal(run) - run->submitted;
@@ -150,8 +150,8 @@ static uint32_t outstanding(const struct saturate *run)
 }
 
 /*
- * Collect completions, at least @minimum unless the time is over. Returns
- * -ETIMEDOUT then; other errors are stored in the result as well.
+ * Collect completions, at least @minimum of them unless the time is over. Returns
+ * -ETIMEDOUT then; other errors are also stored in the result.
  */
 static int collect(struct saturate *run, uint32_t minimum, uint64_t timeout_ns)
 {
@@ -197,7 +197,7 @@ static void report_progress(struct saturate *run, uint64_t now_ns)
 	report_end(&report);
 }
 
-/* Until when the next wait may last; nothing after @limit_ns. */
+/* The end of the next wait, at most @limit_ns. */
 static uint64_t next_event(const struct saturate *run, uint64_t now_ns,
 			   uint64_t limit_ns)
 {
@@ -270,7 +270,7 @@ static void run_napping(struct saturate *run, uint64_t end_ns)
 	}
 }
 
-/* No more follow after all. */
+/* Take the announcement of further items back. */
 static bool end_request(struct saturate *run)
 {
 	struct vgpu_desc desc = descriptor_nop();
@@ -282,7 +282,7 @@ static bool end_request(struct saturate *run)
 	return !run->result.rc;
 }
 
-/* One request, item by item; false when the phase is over. */
+/* Submit one request, item by item; false when the phase is over. */
 static bool run_request(struct saturate *run, uint64_t end_ns)
 {
 	const struct saturate_options *options = run->options;
@@ -320,7 +320,7 @@ static void run_requests(struct saturate *run, uint64_t end_ns)
 	}
 }
 
-/* What the measured phase amounts to, by the device's own counters. */
+/* The result of the measured phase, from the device's own counters. */
 static void measure(struct saturate *run, const struct transport_counters *before)
 {
 	struct saturate_result *result = &run->result;
@@ -334,7 +334,7 @@ static void measure(struct saturate *run, const struct transport_counters *befor
 		result->interrupts = after.interrupts - before->interrupts;
 		result->error = after.error;
 		result->error_index = after.error_index;
-		/* a device that was reset or stopped lost count */
+		/* a reset or a stop clears the device's counters */
 		if (!result->rc && !saturate_is_paced(run->options))
 			result->items = (uint32_t)(after.completed -
 						   before->completed);

@@ -2,9 +2,9 @@
 /*
  * Keep a slice busy, and prove it.
  *
- * Between two submissions the number of queued items only falls, so its
- * smallest value is the one each submission finds. The transport counts it
- * after ringing the doorbell, which can only make it look smaller than it was.
+ * Between two submissions the number of queued items only falls, so the smallest number is
+ * one that a submission finds. The transport counts it after it rings the doorbell, so the
+ * count can only be too small.
  */
 #ifndef VGPU_EXERCISE_SATURATE_H
 #define VGPU_EXERCISE_SATURATE_H
@@ -20,38 +20,38 @@
 
 struct saturate_options {
 	struct workload_options work;
-	uint32_t depth; /* items queued after each refill; 0: chosen */
-	uint32_t batch; /* items per interrupt and refill; 0: chosen */
+	uint32_t depth; /* items queued after each refill; 0: automatic */
+	uint32_t batch; /* items per interrupt and refill; 0: automatic */
 	uint64_t duration_ns; /* end of the measured phase; 0: @items ends it */
 	uint64_t items;
-	uint64_t nap_ns;	/* sleep so long after each finished batch */
-	uint32_t request; /* so many items belong together; 0: not said */
-	uint64_t gap_ns;  /* wait for each of them, then so long */
-	bool lie;	  /* more are said to follow a request's last item */
+	uint64_t nap_ns;	/* sleep this long after each finished batch */
+	uint32_t request; /* number of items of a request; 0: not announced */
+	uint64_t gap_ns;  /* wait for each item, then this long */
+	bool lie;	  /* a request's last item announces more, too */
 	bool end;	  /* the same, but an empty item takes it back */
-	uint64_t progress_ns;	/* report so often; 0: never */
-	uint64_t timeout_ns;	/* give up when nothing completes for so long */
-	uint64_t drain_ns;	/* wait so long for what is queued at the end */
-	uint32_t queued_min;	/* what counts as saturated */
+	uint64_t progress_ns;	/* interval of reports; 0: none */
+	uint64_t timeout_ns;	/* give up when nothing completes for this long */
+	uint64_t drain_ns;	/* wait this long at the end for queued items */
+	uint32_t queued_min;	/* queued items that count as saturated */
 };
 
 struct saturate_result {
-	int rc; /* 0 or why it ended early, see transport */
+	int rc; /* 0 or the reason of an early end, see transport */
 	uint32_t depth;
 	uint32_t batch;
 	uint64_t items;	      /* completed in the measured phase */
 	uint64_t bytes;	      /* operand bytes of these items */
-	uint64_t collected;   /* completions seen, those of the drain included */
+	uint64_t collected;   /* completions seen, including the drain's */
 	uint64_t run_ns;      /* charged by the device in the measured phase */
 	uint64_t item_run_ns; /* sum over collected completions */
 	uint64_t item_run_ns_max;
 	uint64_t wall_ns; /* of the measured phase */
 	uint64_t naps;
-	uint64_t requests;	 /* finished, where items are waited for */
+	uint64_t requests;	 /* finished requests, where items are waited for */
 	uint64_t request_ns;	 /* sum, from first doorbell to last completion */
 	uint64_t request_ns_max;
 	uint64_t interrupts;
-	uint32_t min_queued; /* UINT32_MAX when never counted */
+	uint32_t min_queued; /* UINT32_MAX if never counted */
 	uint32_t error;
 	uint32_t error_index;
 	uint64_t verified;
@@ -65,7 +65,7 @@ struct saturate_result {
 struct saturate {
 	const struct saturate_options *options;
 	struct transport *transport;
-	const char *name; /* in reports */
+	const char *name; /* its name in reports */
 	bool json;
 	struct workload workload;
 	struct saturate_result result;
@@ -80,15 +80,15 @@ void saturate_defaults(struct saturate_options *options);
 
 /*
  * Set one option by its command line name, e.g. "delay-us", "50"; returns NULL
- * or what is wrong with it.
+ * or the error text.
  */
 const char *saturate_option(struct saturate_options *options, const char *key,
 			    const char *value);
-/* Choose a duration where neither it nor a number of items was given. */
+/* Choose a duration if neither a duration nor a number of items was given. */
 void saturate_complete(struct saturate_options *options);
 /* Is each item waited for? */
 bool saturate_is_paced(const struct saturate_options *options);
-/* Is the queue empty now and then? */
+/* Is the queue sometimes empty? */
 bool saturate_is_napping(const struct saturate_options *options);
 /* Options that take no value. */
 bool saturate_option_is_flag(const char *key);

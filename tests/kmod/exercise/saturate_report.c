@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What a saturating run says of itself, and its exit status. */
+/* The report of a saturating run, and its exit status. */
 #include <errno.h>
 #include <string.h>
 

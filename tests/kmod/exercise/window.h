@@ -36,7 +36,7 @@ int window_wait(const struct window *window, uint32_t offset, uint32_t value,
 		uint64_t timeout_ns);
 int window_ring(const struct window *window);
 int window_info(const struct window *window);
-/* What poll() says now. */
+/* The result of poll() now. */
 int window_events(const struct window *window);
 
 #endif

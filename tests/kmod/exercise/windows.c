@@ -12,7 +12,7 @@
 static const struct windows_case {
 	const char *name;
 	bool (*run)(struct windows_test *test);
-	bool alone; /* somebody has to do something meanwhile */
+	bool alone; /* cases that need somebody outside to act meanwhile */
 } cases[] = {
 	{ "memory", windows_memory, false },
 	{ "again", windows_again, false },

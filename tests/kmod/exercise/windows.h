@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What vgpu_guest.h promises of /dev/vgpuN-compute, kept or not. The executor at the other
- * end is one of tests (tests/rig/window_executor.py): a window's first words say what its
- * child is to do.
+ * Checks the promises of vgpu_guest.h about /dev/vgpuN-compute. The executor at the other
+ * end is part of the tests (tests/rig/window_executor.py): a window's first words tell its
+ * child what to do.
  */
 #ifndef VGPU_EXERCISE_WINDOWS_H
 #define VGPU_EXERCISE_WINDOWS_H
@@ -12,11 +12,11 @@
 
 #include "window.h"
 
-/* Offsets in a window of what guest and child tell each other. */
+/* Offsets in a window of the words that guest and child exchange. */
 #define WINDOWS_COMMAND	0
 #define WINDOWS_REQUEST	4	/* changed by the guest for each command */
-#define WINDOWS_ANSWER	8	/* made equal by the child when it is done */
-#define WINDOWS_FREE	4096	/* the child looks no further */
+#define WINDOWS_ANSWER	8	/* the child copies it here when it is done */
+#define WINDOWS_FREE	4096	/* the child reads nothing after this offset */
 
 enum windows_command {
 	WINDOWS_NOTHING = 0,
@@ -28,7 +28,7 @@ enum windows_command {
 struct windows_test {
 	const char *path;
 	bool json;
-	char why[160]; /* the first promise that was not kept */
+	char why[160]; /* the first broken promise */
 };
 
 /* Cases. Up to windows_here() they need no executor. */
@@ -47,17 +47,17 @@ bool windows_lost(struct windows_test *test);
 bool windows_hold(struct windows_test *test);
 bool windows_patience(struct windows_test *test);
 
-/* Note why a case fails; false, for it to return. */
+/* Record why a case fails; returns false, for the case to return. */
 bool windows_fail(struct windows_test *test, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* Whether a call answered what it had to; notes it if not. */
+/* Whether a call returned what it had to; records the failure if not. */
 bool windows_expect(struct windows_test *test, const char *call, int rc, int expected);
-/* Open a window, noting why if that fails. */
+/* Open a window; records the reason if that fails. */
 bool windows_open(struct windows_test *test, struct window *window);
-/* Open all there are; how many. VGPU_WINDOWS_MAX unless it is noted why. */
+/* Open all windows; returns their number. Records the reason unless that is VGPU_WINDOWS_MAX. */
 int windows_open_all(struct windows_test *test, struct window *windows);
 void windows_close_all(struct window *windows, int count);
-/* A record of something that the caller waits for. */
+/* Print a record of an event that the caller of the program waits for. */
 void windows_say(const struct windows_test *test, const char *what, uint64_t value);
 
 /* Run the case called @name, or all; exit status. -1 when no case has that name. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Cases about who wakes whom, and what ends a window. */
+/* Cases about wakeups, and about the end of a window. */
 #include "windows.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 
 #define NAP_NS (100 * NS_PER_MS)
 #define TICK_US 50000
-/* So many that a call which finds out by itself, once a second, takes too long for any test. */
+/* So many that a call which checks only once a second takes too long for any test. */
 #define ROUNDS 600
 
 /* Tell the child what to do, without waiting for it. */
@@ -32,7 +32,7 @@ static int command(const struct window *window, enum windows_command what)
 	return window_ring(window);
 }
 
-/* Until the child has answered; 0 or a negative errno. */
+/* Wait until the child has answered; 0 or a negative errno. */
 static int answered(const struct window *window)
 {
 	uint32_t request = window_word(window, WINDOWS_REQUEST), answer;
@@ -62,7 +62,7 @@ static void on_signal(int number)
 	(void)number;
 }
 
-/* SIGALRM every now and then, so that one comes while a call waits. */
+/* A repeated SIGALRM, so that one comes while a call waits. */
 static void tick(int every_us)
 {
 	struct itimerval timer = {
@@ -109,7 +109,7 @@ struct player {
 	int rc;
 };
 
-/* Wait for one's turn, whose number is in a word, and give it to the other one. */
+/* Wait until a word has the number of this thread's turn, then pass the turn on. */
 static void *play(void *argument)
 {
 	struct player *player = argument;
@@ -127,7 +127,7 @@ static void *play(void *argument)
 	return NULL;
 }
 
-/* A ring wakes who waits here. */
+/* A ring wakes a waiter. */
 bool windows_here(struct windows_test *test)
 {
 	struct window window;
@@ -211,8 +211,8 @@ static int touch(const struct window *window, uint32_t offset)
 }
 
 /*
- * Until somebody takes the window away, by a reset or with the driver. What is said at the
- * end is the errno of all calls from then on.
+ * Wait until a reset or the driver takes the window away. From then on all calls fail with
+ * the errno that is reported at the end.
  */
 bool windows_hold(struct windows_test *test)
 {
@@ -224,7 +224,7 @@ bool windows_hold(struct windows_test *test)
 		return false;
 	window_fill(&window, 0);
 	windows_say(test, "held", window.number);
-	/* its child may end before */
+	/* its child may end earlier */
 	while (!(error = window_info(&window)))
 		if (window_wait(&window, WINDOWS_FREE, 0, WINDOW_FOREVER) == -EPIPE)
 			clock_sleep_ns(NAP_NS);
@@ -245,7 +245,7 @@ bool windows_hold(struct windows_test *test)
 	return !*test->why;
 }
 
-/* All windows are closing, and the executor lets go of them when it sees that somebody waits. */
+/* All windows are closing. The executor releases them when it sees that a process waits. */
 bool windows_patience(struct windows_test *test)
 {
 	struct window windows[VGPU_WINDOWS_MAX], more;

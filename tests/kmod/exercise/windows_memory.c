@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Cases about whose the memory of a window is. */
+/* Cases about who can access the memory of a window. */
 #define _GNU_SOURCE /* mremap() */
 #include "windows.h"
 
@@ -41,8 +41,9 @@ bool windows_again(struct windows_test *test)
 }
 
 /*
- * A process with a window that nobody else sees: at which step it failed, or 0. It says when
- * it has written, whatever becomes of that, and looks when all have.
+ * A process with a window that no other process can see. Returns the step at which it
+ * failed, or 0. It reports when it has written, even if that failed, and reads when all
+ * processes have written.
  */
 static int separate(struct windows_test *test, int ready, int go)
 {
@@ -83,7 +84,7 @@ bool windows_four(struct windows_test *test)
 	for (int i = 0; i < PROCESSES; i++)
 		if (read(ready[0], &byte, 1) != 1)
 			break;
-	close(go[1]); /* all have written: now they look */
+	close(go[1]); /* all have written: now they read */
 	for (int i = 0; i < PROCESSES; i++)
 		if (wait(&status) < 0 || status)
 			right = windows_fail(test, "a process failed at its step %d",
@@ -111,7 +112,7 @@ bool windows_full(struct windows_test *test)
 	return right && !*test->why;
 }
 
-/* The device's own file resets the device. */
+/* Reset the device through its own file. */
 bool windows_exclusive(struct windows_test *test)
 {
 	size_t length = strlen(test->path) - strlen("-compute");

@@ -20,7 +20,7 @@ struct variant {
 	uint64_t b;
 };
 
-/* Hands out the operand area from its start, never across a piece. */
+/* Allocates from the start of the operand area, never across a piece. */
 struct cursor {
 	uint64_t used;
 	uint32_t piece_bytes;
@@ -240,7 +240,7 @@ int workload_init(struct workload *workload,
 	if (rc)
 		return rc;
 
-	/* whole rounds of operations, so that a place keeps its operation */
+	/* whole rounds of operations, so that a place always has the same operation */
 	workload->place_count = (outstanding + options->op_count - 1) /
 				options->op_count * options->op_count;
 	workload->places = calloc(workload->place_count,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Items on seeded data, and whether their results are right.
+ * Items on seeded data, and the check of their results.
  *
  * Item number n uses place n modulo the number of places. A place has its own
- * destination; sources and expected results, computed here on the CPU, come
+ * destination. Sources and expected results, computed here on the CPU, come
  * from a few variants. The destination of an item that will be verified is
- * spoiled when the item is built, so an item that did not run cannot pass.
+ * corrupted when the item is built, so an item that did not run cannot pass.
  */
 #ifndef VGPU_EXERCISE_WORKLOAD_H
 #define VGPU_EXERCISE_WORKLOAD_H
@@ -62,7 +62,7 @@ int workload_init(struct workload *workload,
 		  struct transport *transport, uint32_t outstanding);
 void workload_free(struct workload *workload);
 
-/* Descriptor of item @number; it must not be outstanding with its place. */
+/* Descriptor of item @number; no other item of its place may be outstanding. */
 void workload_build(struct workload *workload, uint64_t number,
 		    struct vgpu_desc *desc);
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory runs out at any moment: whatever was asked for is refused as a whole, and works when it is asked for again.
+"""Each allocation fails in turn: a request is then refused as a whole, and works when it is repeated.
 
-Only on kernels that let allocations fail on demand, as the debug kernel does.
+Only on kernels that can make allocations fail on demand, like the debug kernel.
 """
 
 from collections.abc import Iterator
@@ -17,20 +17,20 @@ from tests.rig.kernel import log_grows
 
 @pytest.fixture(autouse=True, scope="session")
 def possible_here() -> None:
-    """Before an accelerator is set up for nothing."""
+    """Skip before an accelerator is set up for nothing."""
     skip_if_impossible()
 
 
 @pytest.fixture(autouse=True)
 def possible(gpu: Gpu) -> Iterator[None]:
-    """What the module allocates, or somebody for it; not what leads there."""
+    """Fail the allocations of the module, or of others on its behalf, but not of the system calls that lead to it."""
     with failures_possible(text_of("vgpumgr")):
         yield
 
 
 @pytest.fixture(autouse=True, scope="module")
 def quiet_console() -> Iterator[None]:
-    """Each failure is told with its stack: in the log only."""
+    """The log has each failure with its stack; keep it off the console."""
     level = Path("/proc/sys/kernel/printk")
     before = level.read_text()
     level.write_text("1")
@@ -40,7 +40,7 @@ def quiet_console() -> Iterator[None]:
 
 @pytest.fixture
 def reached(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a test is said to let fail did fail in it."""
+    """Check that the sites assigned to a test did fail in it."""
     with log_grows() as told:
         yield
         assert missed(request.node.nodeid, told()) == {}

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the modules ask the kernel for memory, or for what needs some, and which test lets that fail.
+"""The places where the modules allocate memory, directly or through a kernel function, and the test that makes each
+fail.
 
-Each is a file and a function: what is called there. tests/unit/test_failure_sites.py holds this against the sources,
-where an allocation that is new has no test yet. The log tells of each failure with its stack: `reached` in conftest.py
-holds this against what failed in a test, for those of test_adopting.py, test_host.py, test_lending.py and
-test_vmm.py.
+A place is a file and a function, with the functions called there. tests/unit/test_failure_sites.py compares the list
+with the sources, and fails for a new allocation without a test. The log has a stack for each failure: for
+test_adopting.py, test_host.py, test_lending.py and test_vmm.py, `reached` in conftest.py compares the list with the
+failures in the log.
 """
 
 import re
@@ -118,14 +119,14 @@ TESTED: dict[str, dict[str, str]] = {
 }
 
 UNTESTED: dict[str, str] = {
-    # Enabling asks for nothing where somebody else has done it already, as tests have for ACPI's sake. Of the region no
-    # failure is told, and why is not known.
+    # Enabling allocates nothing if somebody has enabled the function already, which tests do because of ACPI. The log
+    # has no failure for the region, for an unknown reason.
     "engine/edu.c edu_take": "pci_enable_device pci_request_region",
     "guest/main.c vgpu_probe": "pci_enable_device",
-    "guest/main.c vgpu_guest_create": "ida_alloc_max",  # asks for memory from the 64th device on only
+    "guest/main.c vgpu_guest_create": "ida_alloc_max",  # allocates memory only from the 64th device on
 }
 
-# The log does not tell of who asks with __GFP_NOWARN: only these tests' own findings say that it failed.
+# The log has nothing about allocations with __GFP_NOWARN: only the findings of these tests show that they failed.
 UNTOLD: dict[str, str] = {
     "engine/memory.c vgpu_memory_create": "__vmalloc",
 }
@@ -135,9 +136,10 @@ _FRAME = re.compile(r"^ (\w+)(?:\.\w+)*\+(0x\w+)/0x\w+(?: \[(\w+)\])?$", re.MULT
 
 
 def failed(log: str) -> dict[tuple[str, str], set[str]]:
-    """Module and function: at which of its calls a failure was met, told in the log with its stack.
+    """Module and function, with those of its calls at which the log has a failure and its stack.
 
-    A copy that failed is no memory that failed, but for a duplicate's: it is allocated just before, with __GFP_NOWARN.
+    A failed copy is not failed memory, except in a function that duplicates: it allocates just before, with
+    __GFP_NOWARN.
     """
     found: dict[tuple[str, str], set[str]] = {}
     for told in log.split(_FAILURE)[1:]:
@@ -152,7 +154,7 @@ def failed(log: str) -> dict[tuple[str, str], set[str]]:
 
 
 def missed(test: str, log: str) -> dict[str, str]:
-    """The sites that the test is to let fail, but failed at fewer calls than there are; and what failed there."""
+    """The sites assigned to the test that failed at fewer calls than they have, and the failures seen there."""
     found = failed(log)
     missed: dict[str, str] = {}
     for site, calls in TESTED.get(test, {}).items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adopting a function, and letting go of it, without memory."""
+"""Adopting and releasing a function without memory."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ FUNCTION = Path("/sys/bus/pci/devices") / ADDRESS
 
 
 def test_adopting(gpu: Gpu) -> None:
-    """Its driver has it all the time."""
+    """The function's driver keeps it all the time."""
 
     def seen() -> object:
         return (

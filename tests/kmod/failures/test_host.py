@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators and executors ask for without memory."""
+"""Requests of operators and executors without memory."""
 
 import errno
 import threading
@@ -21,7 +21,8 @@ pytestmark = pytest.mark.usefixtures("reached")
 
 UUID = "00000000-0000-4000-8000-000000000001"
 FUNCTION = Path("/sys/bus/pci/devices") / ADDRESS
-# The resource tree has only one reason not to give a region, and what gives interrupts only one not to give one.
+# The resource tree reports every failure for a region with the same errno, and so does the code that assigns
+# interrupts.
 ENGINE_SAYS = WITHOUT_MEMORY | {errno.EBUSY, errno.ENOSPC}
 RUNS = Path("/sys/kernel/debug/vgpumgr/runs")
 
@@ -32,7 +33,7 @@ def seen(gpu: Gpu) -> Callable[[], object]:
 
 
 def nothing() -> None:
-    """To undo what was only looked at."""
+    """The undo step of an action that changes nothing."""
 
 
 def test_configuring_a_tenant(gpu: Gpu, seen: Callable[[], object]) -> None:
@@ -45,7 +46,7 @@ def test_configuring_a_tenant(gpu: Gpu, seen: Callable[[], object]) -> None:
 
 
 def test_an_attribute_of_a_slice(gpu: Gpu, seen: Callable[[], object]) -> None:
-    """It creates the tenant that it names."""
+    """The request creates the tenant that it names."""
     uuid = gpu.slice()
     count = each_failure(
         lambda: gpu.sysfs.write(uuid, "sched_config", "tenant=red weight=3"),
@@ -56,7 +57,7 @@ def test_an_attribute_of_a_slice(gpu: Gpu, seen: Callable[[], object]) -> None:
 
 
 def test_assigning_a_slice(gpu: Gpu, seen: Callable[[], object]) -> None:
-    """Also to a tenant that is not there yet."""
+    """A slice can also move to a tenant that does not exist yet."""
     uuid = gpu.slice()
     count = each_failure(
         lambda: gpu.control.set_slice(uuid, tenant="red", weight=3),
@@ -83,9 +84,9 @@ def test_looking(gpu: Gpu, seen: Callable[[], object], ask: Callable[[Gpu], Any]
 
 
 def test_creating_a_slice(gpu: Gpu, seen: Callable[[], object]) -> None:
-    """With everything that the cores of mediated devices and of VFIO make for us.
+    """This includes everything that the cores of mediated devices and of VFIO allocate for us.
 
-    But for VFIO's groups: their core complains of itself when it gives up one that is half made (vfio_group_release).
+    The exception is VFIO's groups: their core warns about itself when it drops a half-made group (vfio_group_release).
     """
     with failures_possible(text_of_function("mdev_device_create"), but=text_of_function("vfio_create_group")):
         count = each_failure(
@@ -97,9 +98,9 @@ def test_creating_a_slice(gpu: Gpu, seen: Callable[[], object]) -> None:
 
 
 def test_an_executor_of_a_slice_that_could_not_be_created_is_told(gpu: Gpu, seen: Callable[[], object]) -> None:
-    """The kernel may find no memory for the slice after an executor has found the slice.
+    """The kernel may fail to allocate the slice after an executor has found it.
 
-    No memory for what comes after that is another case: the slice is removed like any other.
+    A later failure is another case: the slice is then removed like any other.
     """
     told: list[bool] = []
     created: list[None] = []
@@ -115,7 +116,7 @@ def test_an_executor_of_a_slice_that_could_not_be_created_is_told(gpu: Gpu, seen
         created.append(None)
 
     def of_slices_not_created() -> int:
-        """At least so many: a slice that goes lets one executor go and takes no other."""
+        """At least that many: a slice that is removed releases one executor and accepts no other."""
         return len(told) - len(created)
 
     with (
@@ -137,7 +138,7 @@ def test_an_executor_of_a_slice_that_could_not_be_created_is_told(gpu: Gpu, seen
 
 
 def held() -> tuple[str, bool, bool]:
-    """What a driver holds of the function: it is enabled, its registers, its interrupt."""
+    """What a driver holds of the function: whether it is enabled, its registers, its interrupt."""
     return (
         (FUNCTION / "enable").read_text(),
         ": vgpumgr\n" in Path("/proc/iomem").read_text(),
@@ -147,9 +148,9 @@ def held() -> tuple[str, bool, bool]:
 
 @pytest.fixture
 def enabled(gpu: Gpu) -> Iterator[None]:
-    """Somebody else has enabled the function already, so that the kernel need not ask ACPI for its interrupt.
+    """Another user has enabled the function already, so that the kernel does not ask ACPI for its interrupt.
 
-    ACPI's interpreter uses what it has freed once it was without memory.
+    ACPI's interpreter uses memory that it has freed after an allocation failed.
     """
     with gpu.unbound():
         write_file(FUNCTION / "enable", "1\n")
@@ -161,7 +162,8 @@ def enabled(gpu: Gpu) -> Iterator[None]:
 @pytest.mark.usefixtures("enabled")
 @pytest.mark.parametrize(("before", "after"), [("soft", "edu"), ("edu", "soft")])
 def test_changing_the_engine(gpu: Gpu, seen: Callable[[], object], before: str, after: str) -> None:
-    """But for an interrupt's files in /proc: the kernel complains of itself when it removes what it did not make."""
+    """The exception is an interrupt's files in /proc: the kernel warns about itself when it removes a file that it
+    could not create."""
     gpu.sysfs.write_gpu(ADDRESS, "engine", before)
     try:
         with failures_possible(text_of("vgpumgr"), but=text_of_function("register_irq_proc")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the executor of a slice whose engine lends, and the VMM of such a slice, ask for without memory."""
+"""Requests of the executor of a slice whose engine lends, and of the slice's VMM, without memory."""
 
 import mmap
 import os
@@ -30,7 +30,7 @@ def seen(gpu: Gpu) -> Callable[[], object]:
 
 
 def surely(call: Callable[[int], object], number: int) -> None:
-    """Call it again if this very call was let fail."""
+    """Repeat the call if the injected failure hit this call itself."""
     try:
         call(number)
     except OSError:
@@ -38,7 +38,7 @@ def surely(call: Callable[[int], object], number: int) -> None:
 
 
 def nothing() -> None:
-    """To undo what is undone."""
+    """The undo step of an action that is undone already."""
 
 
 def test_binding_an_executor(uuid: str, seen: Callable[[], object]) -> None:
@@ -50,7 +50,7 @@ def test_binding_an_executor(uuid: str, seen: Callable[[], object]) -> None:
 
 
 def test_a_childs_files_and_pages(uuid: str) -> None:
-    """The window is for another child afterwards, whether or not this one came to be."""
+    """Another child can use the window afterwards, whether or not this child was created."""
     with function(uuid) as guest, bound(uuid) as executor:
         guest.open(0)
 

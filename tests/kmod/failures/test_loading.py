@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loading the module and binding it to a function without memory: all of it or nothing."""
+"""Loading the module and binding it to a function without memory: either all of it succeeds or nothing remains."""
 
 import ctypes
 import errno
@@ -28,7 +28,7 @@ MODULE, GUEST_MODULE = Path("/lab/vgpumgr.ko"), Path("/lab/vgpu_guest.ko")
 FUNCTION = Path("/sys/bus/pci/devices") / ADDRESS
 BIND, UNBIND = (Path("/sys/bus/pci/drivers") / DRIVER / name for name in ("bind", "unbind"))
 SYS_FINIT_MODULE = 313
-# The driver core says EINVAL when there is no memory for a module's directory of drivers.
+# The driver core returns EINVAL when there is no memory for a module's directory of drivers.
 LOADING_SAYS = WITHOUT_MEMORY | {errno.EINVAL}
 TRACES = (
     Path("/sys/module/vgpumgr"),
@@ -41,7 +41,7 @@ TRACES = (
 
 
 def load(module: Path = MODULE) -> None:
-    """In this thread, whose allocations fail. OSError."""
+    """In this thread, whose allocations fail. Raises OSError."""
     file = os.open(module, os.O_RDONLY)
     try:
         if ctypes.CDLL(None, use_errno=True).syscall(SYS_FINIT_MODULE, file, b"", 0):
@@ -51,7 +51,7 @@ def load(module: Path = MODULE) -> None:
 
 
 def speaks() -> bool:
-    """Whether there is the netlink family."""
+    """Whether the netlink family exists."""
     try:
         Control().close()
     except ControlUnavailableError:
@@ -65,7 +65,7 @@ def driver() -> str | None:
 
 
 def seen() -> object:
-    """What a driver does to the host and to the function."""
+    """The changes that a driver makes to the host and to the function."""
     return (
         [trace for trace in TRACES if trace.exists()],
         speaks(),
@@ -88,9 +88,10 @@ def unbound(gpu: Gpu) -> Iterator[None]:
 
 
 def test_loading_while_a_function_waits_for_the_driver(gpu: Gpu) -> None:
-    """Which binds it: a driver that was refused must let go of what it had been given.
+    """Loading binds the waiting function: a driver that fails must release what it had allocated.
 
-    What binding itself needs is left to the test of that: it is most of all, and each time the module is loaded anew.
+    The allocations of binding itself have their own test: they are the majority, and each needs another load of the
+    module.
     """
     drivers = []
 
@@ -109,7 +110,7 @@ def test_loading_while_a_function_waits_for_the_driver(gpu: Gpu) -> None:
 
 
 def test_loading_the_driver_of_guests() -> None:
-    """On a host, which has none of its devices: what it does with one is tested in guests."""
+    """On a host, which has none of its devices. Guests test it with a device."""
     traces = (Path("/sys/module/vgpu_guest"), Path("/sys/bus/pci/drivers/vgpu_guest"))
     with failures_possible(text_of_function("do_one_initcall")):
         count = each_failure(
@@ -122,7 +123,7 @@ def test_loading_the_driver_of_guests() -> None:
 
 
 def test_binding(gpu: Gpu) -> None:
-    """With the attributes that the driver core makes for us."""
+    """This includes the attributes that the driver core makes for us."""
     with unbound(gpu), failures_possible(text_of_function("device_driver_attach")):
         count = each_failure(
             lambda: write_file(BIND, f"{ADDRESS}\n"), undo=lambda: write_file(UNBIND, f"{ADDRESS}\n"), same=seen
@@ -131,7 +132,7 @@ def test_binding(gpu: Gpu) -> None:
 
 
 def test_binding_without_any_memory_for_events(gpu: Gpu) -> None:
-    """Which comes page by page if it does not come in one piece, so that no single failure keeps it away."""
+    """The memory is allocated page by page if there is no single block, so that no single failure prevents it."""
     with unbound(gpu):
         before = seen()
         with failures_possible(text_of_function("vgpu_events_start")), all_failing() as failed:
@@ -142,7 +143,7 @@ def test_binding_without_any_memory_for_events(gpu: Gpu) -> None:
 
 
 def test_binding_without_a_thread(gpu: Gpu) -> None:
-    """The kernel makes threads for us in one of its own."""
+    """A thread of the kernel creates threads for us."""
     with unbound(gpu), failures_possible(text_of_function("kthreadd")):
         count = each_failure(
             lambda: write_file(BIND, f"{ADDRESS}\n"),

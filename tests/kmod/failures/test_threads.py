@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the module's own threads need without memory: a guest and a listener learn of it, nobody else notices."""
+"""Allocations of the module's own threads fail: a guest and a listener learn of it, and nobody else notices."""
 
 import time
 
@@ -43,7 +43,7 @@ PAGE = 4096
 
 
 def work_much(device: Device, guest: Guest) -> None:
-    """So much that the worker is not in real time, nor soon after, where it would ask twice."""
+    """So much work that the worker is not in real time, nor soon after, where it would allocate twice."""
     guest.submit(device, *[descriptor(NOP)] * 60)
     guest.wait(device)
 
@@ -60,7 +60,7 @@ def work_much(device: Device, guest: Guest) -> None:
     ids=["nop", "fill", "crc32c", "copy", "gemm"],
 )
 def test_what_an_item_needs(gpu: Gpu, work: bytes, allocations: int) -> None:
-    """The slice stops and says why, with nothing half done; enabled again, it works."""
+    """The slice stops and reports why, with nothing half done; enabled again, it works."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
     guest = Guest()
@@ -85,10 +85,10 @@ def test_what_an_item_needs(gpu: Gpu, work: bytes, allocations: int) -> None:
 
 
 def test_telling_what_happens(gpu: Gpu) -> None:
-    """An event that cannot be told leaves a hole, from which a listener learns that it must look again."""
+    """An event that cannot be sent leaves a hole, from which a listener learns that it must read the state again."""
     holes, number = 0, 1
     made: list[str] = []
-    spared = 0  # in a row: a worker of the kernel's that is as young as the event is told of nothing
+    spared = 0  # several in a row: a kernel worker that is created for the event does not have the failure setting yet
     with Watch(gpu.control) as watch:
         assert isinstance(watch.wait(), Snapshot)
         while spared < 3:
@@ -105,7 +105,7 @@ def test_telling_what_happens(gpu: Gpu) -> None:
 
 
 def test_how_much_was_lost_is_told_however_late(gpu: Gpu) -> None:
-    """Telling that events were lost needs memory as well, and takes none of their numbers twice."""
+    """The report of lost events needs memory as well, and uses none of their numbers twice."""
     lost = 3
     with Watch(gpu.control) as watch:
         assert isinstance(watch.wait(), Snapshot)
@@ -125,7 +125,8 @@ def test_how_much_was_lost_is_told_however_late(gpu: Gpu) -> None:
 
 
 def test_what_a_gpu_that_goes_could_not_tell_is_a_hole(gpu: Gpu) -> None:
-    """Nobody is left to tell of it: from the hole before the next event a listener learns that it must look again."""
+    """No object is left to report it: the hole before the next event tells a listener that it must read the state
+    again."""
     with Watch(gpu.control) as watch:
         assert isinstance(watch.wait(), Snapshot)
         gpu.tenant("blue", weight=100, timeslice_us=1000)
@@ -138,11 +139,11 @@ def test_what_a_gpu_that_goes_could_not_tell_is_a_hole(gpu: Gpu) -> None:
         seen = watch.wait(60)
     assert isinstance(seen, Snapshot)
     assert seen.tenants == ()
-    assert seen.sequence == first + 3  # the tenant and the GPU that went, the GPU that came
+    assert seen.sequence == first + 3  # the tenant and the GPU that were removed, and the new GPU
 
 
 def knows(watch: Watch, name: str) -> bool:
-    """Wait until a listener knows of a tenant; whether it had to look again."""
+    """Wait until a listener knows a tenant; returns whether it had to read the state again."""
     looked = False
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
@@ -157,7 +158,7 @@ def knows(watch: Watch, name: str) -> bool:
 
 
 def test_a_worker_that_cannot_be_made(gpu: Gpu) -> None:
-    """The kernel makes threads for us in one of its own. The slice is not opened, and works when it is."""
+    """A thread of the kernel creates threads for us. The slice fails to open, and works once it opens."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
 

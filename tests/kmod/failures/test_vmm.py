@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a VMM and its guest ask for without memory."""
+"""Requests of a VMM and its guest without memory."""
 
 import errno
 import os
@@ -55,9 +55,10 @@ def control_at(device: Device) -> int:
 
 
 def enabled_without_memory(device: Device) -> tuple[int, int]:
-    """Enable with each allocation failing in turn: how many could, and how many of those stopped the device.
+    """Enable with each allocation failing in turn. Returns how many could fail, and how many of those stopped the
+    device.
 
-    A guest cannot be refused.
+    A guest's request cannot be refused, so a failure stops the device.
     """
     place = control_at(device)
     failed: set[int] = set()
@@ -66,7 +67,7 @@ def enabled_without_memory(device: Device) -> tuple[int, int]:
     for number in numbers(met):
         prepare(device)
         with failing(number) as has_failed:
-            with suppress(OSError):  # the copy of what is written
+            with suppress(OSError):  # the copy of the written value
                 os.pwrite(device.fd, ENABLE, place)
             met.append(has_failed())
         error = device.register(ERROR)
@@ -82,7 +83,7 @@ def enabled_without_memory(device: Device) -> tuple[int, int]:
 
 
 def feed(device: Device, stream: bytes) -> int:
-    """Restore but for the last step; the stream's file."""
+    """Restore up to the last step; returns the stream's file."""
     fd = set_state(device, RESUMING)
     migration.write_all(fd, stream)
     return fd
@@ -97,7 +98,7 @@ def test_enabling_a_ring(gpu: Gpu) -> None:
 
 
 def test_opening_a_slice(gpu: Gpu) -> None:
-    """Device memory comes whole or not at all. What KASAN needs to watch it is not ours."""
+    """Device memory is allocated completely or not at all. The memory with which KASAN tracks it is not ours."""
     uuid = scene(gpu)
 
     def try_to_open() -> None:
@@ -132,7 +133,7 @@ def test_saving_and_restoring(gpu: Gpu) -> None:
 
 
 def test_saving_and_restoring_without_any_memory(gpu: Gpu) -> None:
-    """What a stream needs may come page by page, so that no single failure keeps it away."""
+    """A stream's memory may be allocated page by page, so that no single failure prevents it."""
     with opened(scene(gpu)) as device:
         set_state(device, STOP)
         for wanted in (STOP_COPY, RESUMING):
@@ -147,7 +148,7 @@ def test_saving_and_restoring_without_any_memory(gpu: Gpu) -> None:
 
 
 def test_restoring_a_ring(gpu: Gpu) -> None:
-    """Nothing stays of a stream that did not find memory, and the same stream can be restored then."""
+    """Nothing is left of a stream that found no memory, and the same stream can be restored afterwards."""
     uuid = scene(gpu)
     with opened(uuid) as device:
         guest = Guest()
@@ -183,7 +184,7 @@ def test_restoring_a_ring(gpu: Gpu) -> None:
 
 
 def test_connecting_interrupts(gpu: Gpu) -> None:
-    """Those that were connected stay so."""
+    """Connected interrupts stay connected."""
     guest, old, new = Guest(), eventfd(), eventfd()
     with opened(scene(gpu)) as device:
         device.connect(MSIX, [old])

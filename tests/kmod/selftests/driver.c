@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Our device for the kernel's own VFIO selftests: a driver of their library libvfio,
- * whose tests then copy by our device's DMA and take its interrupts.
+ * Our device for the kernel's own VFIO selftests: a driver for their library libvfio,
+ * so that the tests copy by our device's DMA and take its interrupts.
  *
- * Nobody maps BAR0: registers are read and written through the device's file.
+ * BAR0 is not mapped: registers are read and written through the device's file.
  */
 #include <endian.h>
 #include <stdint.h>
@@ -18,7 +18,7 @@
 #define ENTRIES		64
 #define WAIT_US		100
 
-/* In memory that the device reaches: device->driver.region. */
+/* This struct is in memory that the device can access: device->driver.region. */
 struct vgpu_area {
 	struct vgpu_desc ring[ENTRIES] __attribute__((aligned(64)));
 	struct vgpu_completion answers[ENTRIES];
@@ -114,7 +114,7 @@ static void vgpu_memcpy_start(struct vfio_pci_device *device, iova_t src, iova_t
 	vgpu_write(device, VGPU_BAR0_DOORBELL, tail);
 }
 
-/* An error has ended every access to memory: the device goes on after a reset. */
+/* After an error the device accesses no memory; it works again after a reset. */
 static int vgpu_memcpy_wait(struct vfio_pci_device *device)
 {
 	while (vgpu_read(device, VGPU_REG_COMPLETED) != tail) {

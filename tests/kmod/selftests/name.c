@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The selftests know devices by PCI address only, and ask a group for theirs by it. Ours is
- * a mediated device, whose name is a UUID: it is asked for by VFIO_SELFTESTS_UUID.
+ * The selftests know devices by PCI address only, and pass that address to a group to get
+ * the device. Ours is a mediated device, whose name is a UUID: VFIO_SELFTESTS_UUID has it.
  *
  * Linked with --wrap=ioctl.
  */

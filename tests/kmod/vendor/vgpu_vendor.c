@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The driver of an accelerator's vendor, as far as adopting takes one: it has data of its
- * own, may take its time to let go of a function, and may share one by itself.
+ * A stand-in for the driver of an accelerator's vendor, for tests of adopting: it has its own
+ * driver data, may
+ * take its time to release a function, and may have mdev types of its own.
  */
 #include <linux/device.h>
 #include <linux/kobject.h>
