@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets a story happen under leases: what `host` is for items.
+"""Runs a story under leases, like `host` does for items.
 
-The arbiter lends the engine to a slice, reviews the lease a margin before its end and whenever something has
-happened, and takes it back when the slice yields or the gate has closed. The slice executes its items one after
-another; what is under way when its lease expires goes on until it is done or the gate closes, and is gone on with
-under the next lease. A slice that has a lease without end and runs dry says nothing, and begins again by itself.
+The arbiter lends the engine to a slice and reviews the lease a margin before its end and whenever an event has
+happened. It takes the lease back when the slice yields or the gate has closed. The slice executes its items one after
+another. An item under way when its lease expires goes on until it is done or the gate closes; the next lease continues
+it. A slice whose lease has no end reports nothing when it has no more work, and starts again by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MARGIN_NS = 50 * US
 
 
 class Arbiter(Host):
-    """`leases` counts those that were lent, `stops` those of them after which the same slice went on at once."""
+    """`leases` counts the leases lent, `stops` those after which the same slice continued at once."""
 
     model: LeaseModel | None
 
@@ -59,7 +59,7 @@ class Arbiter(Host):
         return self
 
     def here(self, at_ns: int) -> int:
-        """A time of the core's as one of the story's."""
+        """Convert a time of the core into one of the story."""
         return self.now + (at_ns - self.clock() + 2**63) % 2**64 - 2**63
 
     # ---- leases
@@ -98,7 +98,7 @@ class Arbiter(Host):
             self.at_pick(self)
 
     def settle(self) -> None:
-        """Report what was not used, before anything else is said."""
+        """Report unused time, before any other call."""
         if self.unused_ns:
             self.core.unused(self.unused_ns, self.clock())
             if self.model is not None:
@@ -131,7 +131,7 @@ class Arbiter(Host):
         self.settle()
 
     def step(self, device: Device) -> bool:
-        """Until something happens; was an item finished?"""
+        """Run until the next event; returns whether an item was finished."""
         assert self.lease is not None
         times = [self.story.duration_ns]
         if self.agenda:

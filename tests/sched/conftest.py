@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes `tests.sched` and the core, compiled from the present sources, importable."""
+"""Compiles the core from the present sources and makes it and `tests.sched` importable."""
 
 import importlib
 import importlib.util
@@ -14,7 +14,7 @@ if str(ROOT) not in sys.path:
 
 
 def build_core_if_stale() -> None:
-    """Compile the core in place unless what would be imported is as new as its sources."""
+    """Compile the core in place unless the importable one is as new as its sources."""
     build = importlib.import_module("vgpumgr.sched._build")
     built = importlib.util.find_spec("vgpumgr.sched._core")
     sources = [ROOT / "vgpumgr/sched/_build.py", *(ROOT / build.CORE).glob("*.[ch]")]
@@ -26,5 +26,5 @@ def build_core_if_stale() -> None:
 
 build_core_if_stale()
 
-# For test_mutations.py: whether a fault is found matters, not its smallest example.
+# For test_mutations.py: it only matters whether a fault is found, not its smallest example.
 settings.register_profile("mutation", deadline=None, database=None, derandomize=True, phases=[Phase.generate])

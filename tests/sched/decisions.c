@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a decision of the scheduler core costs: a charge and a pick, as when a
- * piece is done.  All groups always have work.
+ * The cost of a decision of the scheduler core: a charge and a pick, as after a
+ * finished piece.  All groups always have work.
  *
  *	decisions count|time MODE GROUPS DECISIONS
  *
- * MODE is "chunk" (runs of several pieces, as usual) or "switch" (every decision
- * hands the engine over, the most expensive case); "lease" (a yield and the next
- * lease, which goes to another slice) or "review" (of a lease that goes on).  "count" only decides, for an
- * instruction counter that looks at decide_*(); "time" prints nanoseconds: the mean
- * of processor time, then the median, the 99th percentile and the 99.9th of single
- * decisions by the clock, then what reading the clock alone takes.
+ * MODE is "chunk" (runs of several pieces, the usual case) or "switch" (every decision hands the
+ * engine over, the most expensive case); "lease" (a yield and the next lease, which goes to another
+ * slice) or "review" (of a lease that goes on).  "count" only decides, for an instruction counter
+ * that watches decide_*(); "time" prints nanoseconds: the mean of processor time, then the median,
+ * the 99th percentile and the 99.9th of single decisions by the clock, then the time of reading the
+ * clock alone.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -81,7 +81,7 @@ static void set_up(bool switches, u32 nr)
 	if (vgpu_sched_init(&sched, &engine, 0))
 		fail("the engine was refused");
 	for (i = 0; i < nr; i++) {
-		/* With other weights who is heavy would go on for several turns. */
+		/* With different weights the heavy group would run for several turns. */
 		granted.weight = switches ? 1 : 1 + i % 8;
 		if (vgpu_group_add(&sched, &groups[i], &granted, 0) ||
 		    vgpu_slice_add(&sched, &groups[i], &slices[i], &device, 0) ||

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `model` is made of: averages, caps, reservations and predictions in exact arithmetic."""
+"""The parts of `model`: averages, caps, reservations and predictions in exact arithmetic."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from vgpumgr.sched.core import (
     histogram_bucket_start_ns,
 )
 
-# Values that came out of a division by a sum of weights are rounded to this grid, or the
+# Results of a division by a sum of weights are rounded to this grid, because otherwise the
 # denominators grow without limit.
 GRID = 2**70
 
-# The core takes so little credit of virtual time for none, so that nothing hangs on what it rounds.
+# The core treats a credit of virtual time below this as none, so that rounding decides nothing.
 NO_CREDIT = Fraction(64, 2**14)
 
 
@@ -33,7 +33,7 @@ def on_grid(value: Fraction) -> Fraction:
 
 @dataclass(eq=False)
 class Party:
-    """What a group is among groups and a slice among the slices of its group."""
+    """A member of an average: a group among groups, or a slice among the slices of its group."""
 
     name: str
     weight: int
@@ -62,7 +62,7 @@ class Level:
     def v(self) -> Fraction:
         if not self.members:
             return self.resting_v
-        # Whole numbers over one denominator: a sum of fractions looks for a common divisor at every step.
+        # Whole numbers over one denominator: a sum of fractions computes a common divisor at every step.
         common = math.lcm(*(party.v.denominator for party in self.members))
         total = sum(party.weight * party.v.numerator * (common // party.v.denominator) for party in self.members)
         return Fraction(total, common * sum(party.weight for party in self.members))
@@ -75,7 +75,7 @@ class Level:
         return [party.weight * (v - (party.v if party.member else self.joining_v(party)[0])) for party in parties]
 
     def copied(self) -> Level:
-        """One that goes on by itself, with parties of its own."""
+        """An independent copy with copies of its parties."""
         of = {party: copy.copy(party) for party in (*self.parties, *self.members)}
         level = copy.copy(self)
         level.parties = [of[party] for party in self.parties]
@@ -83,7 +83,7 @@ class Level:
         return level
 
     def least_v(self, party: Party) -> Fraction:
-        """Credit counts from the furthest V has been: one joining with credit must not help others."""
+        """Credit counts from the maximum that V has reached: a party that joins with credit must not help others."""
         return self.high - Fraction(party.timeslice, party.weight)
 
     # ---- credit: what is out, and what may still be given (I4)
@@ -93,7 +93,7 @@ class Level:
         self.parties.append(party)
 
     def remove(self, party: Party) -> None:
-        """It is not ready any more."""
+        """Remove a party, which is no longer ready."""
         if party.member:
             self.leave(party)
             self.settle()
@@ -109,7 +109,7 @@ class Level:
         return sum((party.weight * (self.high - party.v) for party in self.members), Fraction(0))
 
     def joining_v(self, party: Party) -> tuple[Fraction, Fraction]:
-        """Where it joins, and what is left of the pool then."""
+        """The v with which it joins, and the rest of the pool afterwards."""
         self.settle_pool()
         v = max(party.v, self.least_v(party))
         if v >= self.high - NO_CREDIT:
@@ -181,7 +181,7 @@ class Level:
         self.members.append(party)
 
     def resume(self, party: Party) -> None:
-        """It has nothing to execute, and pays for the engine all the same."""
+        """It has nothing to execute, and pays for the engine nevertheless."""
         if not party.member:
             self.join(party)
         self.new_request(party)
@@ -299,7 +299,7 @@ class Reserve:
             self.deadline += self.params.reserve_period_ns
 
     def use(self, ns: int, now: int) -> None:
-        """What was due before pays no debt that is made in these last `ns`."""
+        """Budget that was due before these last `ns` does not pay debt made in them."""
         if self.budget <= 0:
             self.replenish(now - ns)
         self.budget -= ns
@@ -323,7 +323,7 @@ def bucket_end(bucket: int) -> float:
 
 
 class Counts:
-    """Counts by bucket; when one is full all are halved."""
+    """Counts by bucket; when one is full, all are halved."""
 
     def __init__(self) -> None:
         self.counts = [0] * BUCKETS
@@ -344,7 +344,7 @@ class Counts:
 
 @dataclass(eq=False)
 class Predictor:
-    """I15: what a group's kernels have done. Stories have so few that none is ever forgotten."""
+    """I15: the history of a group's kernels. Stories have so few kernels that none is ever forgotten."""
 
     durations: dict[int, Counts] = field(default_factory=lambda: defaultdict(Counts))
     gaps: dict[int, Counts] = field(default_factory=lambda: defaultdict(Counts))
@@ -354,7 +354,7 @@ class Predictor:
         return bucket_end(known[-1][0]) if known else max(longest, item.hint_ns)
 
     def open_gaps(self, kernel_id: int, elapsed: int) -> list[tuple[int, int]]:
-        """(what is left of it at least, how often) of the gaps that are not over."""
+        """(least time left, count) of the gaps that are not over."""
         return [
             (max(0, histogram_bucket_start_ns(bucket) - elapsed), count)
             for bucket, count in self.gaps[kernel_id].known

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Bytes become calls of the whole interface of the scheduler core, most of them
- * legal but senseless, the others wrong in every way a call can be: parameters out
- * of range, objects that are unknown, removed, added already or another engine's,
- * calls out of order, time that steps back.  What each must return is computed
- * here; a refused call must leave every byte as it was.  After each call the rules
- * are checked from scratch: sums of weights, lags and charges (invariants 1 to 5),
- * caps, reservations and inversion over any window (7, 12, 14), admission (12), who
- * may be picked and who may hold (11, 13), lengths of runs (6), shapes of trees (8).
+ * Bytes become calls of the whole interface of the scheduler core. Most of them are legal but make
+ * no sense; the others are wrong in every possible way: parameters out of range, objects that are
+ * unknown, removed, already added or another engine's, calls out of order, time that steps back.
+ * The expected result of each call is computed here. A refused call must change no byte.  After
+ * each call the rules are checked from scratch: sums of weights, lags and charges (invariants 1 to
+ * 5), caps, reservations and inversion over any window (7, 12, 14), admission (12), which group may
+ * be picked and which may hold (11, 13), lengths of runs (6), shapes of trees (8).
  *
  * To be built with sanitizers: by clang -fsanitize=fuzzer -DLIBFUZZER, or by any
  * compiler, with random bytes:
@@ -80,7 +79,7 @@ static u64 some_time(void)
 	return below(scales[below(below(50) ? 6 : 7)] + 1);
 }
 
-/* Now and then it steps back. */
+/* Sometimes time steps back. */
 static u64 when(void)
 {
 	return below(24) ? sched.now_ns + some_time() : sched.now_ns - 1 - some_time();
@@ -202,7 +201,7 @@ static struct vgpu_item_info some_item(void)
 	return item;
 }
 
-/* Most often one of this engine, or the place for a new one. */
+/* Usually one of this engine, or a free entry for a new one. */
 static struct vgpu_group *some_group(int i)
 {
 	return groups[i] ? groups[i] : below(2) ? &removed_group : &foreign_group;
@@ -293,7 +292,7 @@ static u64 ppm_of(const struct vgpu_group *group)
 	       params->reserve_period_ns;
 }
 
-/* Is the sum of (Q + overdraft) / P, as it is rounded, at most so much? */
+/* Is the sum of (Q + overdraft) / P, rounded, at most this much? */
 static bool is_within(u32 permille, u64 overdraft_ns)
 {
 	unsigned __int128 quotas = 0, ends = 0;
@@ -513,7 +512,7 @@ static void change_engine(void)
 	     engine_fault(&params) ?: time_fault(at_ns));
 }
 
-/* What only looks may be asked with any object and time. */
+/* Calls that only read accept any object and time. */
 static void look(void)
 {
 	u64 at_ns = when();
@@ -761,8 +760,8 @@ static void use_leases(void)
 /* ---- what always holds */
 
 /*
- * A piece begins only with credit, so what exceeds the rate by more than the
- * allowance has all been used since the last pick.
+ * A piece begins only with credit, so all use that exceeds the rate by more than the
+ * allowance is from after the last pick.
  */
 static void check_window(struct window *window, u64 rate, u64 per, u64 used,
 			 u64 allowance, u64 *piece_ns)
@@ -800,7 +799,7 @@ static void check_windows(int i)
 	struct seen_group *seen = &seen_groups[i];
 	bool is_late;
 
-	/* Pieces here may be so long that a deadline is missed; what was due stays due. */
+	/* Pieces here may be so long that a deadline is missed; the overdue time stays due. */
 	is_late = (s64)(sched.now_ns - group->reserve.deadline_ns) > 0 &&
 		  (seen->was_late || (group->entity.ready && group->reserve.budget_ns > 0));
 	if (is_late || seen->was_late)
@@ -815,7 +814,7 @@ static void check_windows(int i)
 	check_cap(&seen->cap, &group->bucket, group->stats.run_ns, &seen->piece_ns);
 }
 
-/* Invariant 8: ordered, balanced, and the best of each subtree known. */
+/* Invariant 8: ordered, balanced, and each subtree records its best member. */
 static int check_tree(const struct vgpu_node *node, const struct vgpu_node *parent)
 {
 	const struct vgpu_node *best = node;
@@ -895,7 +894,7 @@ static void check_group(int i)
 	check_windows(i);
 }
 
-/* Invariants 11 and 12: who is in band L, and that all it was promised can be kept. */
+/* Invariants 11 and 12: which groups are in band L, and that every promise to them can be kept. */
 static void check_reservation(const struct vgpu_group *group, u64 weight)
 {
 	const struct vgpu_group_params *params = &group->params;
@@ -921,7 +920,7 @@ static void check_reservation(const struct vgpu_group *group, u64 weight)
 	REQUIRE(!params->cap_ns || q * params->cap_period_ns <= p * params->cap_ns);
 }
 
-/* What was used until a pick is of the piece before it. */
+/* Time used before a pick belongs to the piece before it. */
 static void forget_pieces(void)
 {
 	for (int i = 0; i < GROUPS; i++) {

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets a story happen on a simulated engine, under the core, and watches that the rules hold.
+"""Runs a story on a simulated engine, under the core, and checks the rules.
 
-The host plays the kernel module: it executes what the core picked, wakes and sleeps slices, and
-passes on changes. Checked at every pick, whatever the story: everything `Model` predicts
-(invariants 1 to 7), the sums of invariant 1, and the run length of invariant 6; `Usage` holds
-what the cap test looks at afterwards.
+The host plays the kernel module: it executes what the core picked, wakes and sleeps slices, and passes on changes. For
+every story it checks at every pick everything that `Model` predicts (invariants 1 to 7), the sums of invariant 1, and
+the run length of invariant 6. `Usage` records the data of the cap test.
 """
 
 from __future__ import annotations
@@ -90,9 +89,9 @@ def slice_params(weight: int, cap: CapParams) -> SliceParams:
 
 @dataclass
 class Usage:
-    """When somebody ran under one setting of its cap: (start, end) in order.
+    """The (start, end) of each stay on the engine under one setting of a cap, in order.
 
-    Of a reservation: when it was used, `cap` being its rate and `burst_ns` what it may save up.
+    For a reservation: the times of its use. `cap` is then its rate, and `burst_ns` the most it may accumulate.
     """
 
     cap: CapParams
@@ -102,7 +101,7 @@ class Usage:
 
 @dataclass(eq=False)
 class Device:
-    """A slice, and the work it has."""
+    """A slice and its work."""
 
     core: Slice
     model: ModelSlice | None
@@ -137,7 +136,7 @@ class LiveTenant:
 
 
 class Host:
-    """`origin` and `vtime` say where clock and virtual time begin; `probe` is called often."""
+    """`origin` and `vtime` are the start of the clock and of virtual time; `probe` is called often."""
 
     def __init__(
         self,
@@ -199,7 +198,7 @@ class Host:
         return self
 
     def pass_until(self, end: int) -> bool:
-        """Let time pass and things happen; False if the running slice was removed."""
+        """Advance the time and run its events; False if the running slice was removed."""
         running = self.running
         while self.agenda and self.agenda[0][0] <= end:
             when, _, what = heapq.heappop(self.agenda)
@@ -269,14 +268,14 @@ class Host:
             self.at(self.now + work.nap_ns, lambda: self.wake(device))
 
     def note_stay(self) -> None:
-        """Book what ran since the last time for the settings in force until now."""
+        """Record the stay since the last call under the settings in force until now."""
         if self.running is not None:
             for usage in (self.running.usage[-1], self.running.tenant.usage[-1]):
                 usage.stays.append((self.stay_start, self.now))
             self.stay_start = self.now
 
     def note_reserves(self) -> None:
-        """Book what was used of reservations since the last pick; only one can have been."""
+        """Record the use of reservations since the last pick; only one can have been used."""
         for tenant in self.tenants:
             latency_ns = tenant.core.c.stats.latency_ns
             used = latency_ns - tenant.latency_ns
@@ -287,7 +286,8 @@ class Host:
     # ---- what happens
 
     def is_refused(self, call: Callable[[], object]) -> bool:
-        """Do it, unless it promises what the engine cannot keep or does not sell."""
+        """Make the call. It may be refused only for promising more than the engine can keep, or for what the policy
+        does not sell."""
         engine = self.story.engine
         fault = Field.NONE
         try:

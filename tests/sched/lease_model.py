@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases (invariant 18) once more, in the manner of `model`: told every call, it predicts what the core may answer.
+"""A second implementation of leases (invariant 18), like `model`: it gets every call and predicts the core's answers.
 
-Whether a lease is prolonged is the core's choice where rounding, or sleepers in debt, can decide it; that
-the slice would really have been chosen again is checked when the run before ends.
+The core may choose whether to prolong a lease where rounding, or sleepers in debt, can decide it. That the slice would
+really have been chosen again is checked when the run before ends.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class LeaseModel(Model):
         super().remove_group(group, now)
 
     def begin_again(self, reason: RunReason, band: Band) -> None:
-        """The owner's run is over, and it was right to foresee that it is chosen again."""
+        """The owner's run is over; check that it is chosen again, as the core predicted."""
         owner = self.owner
         assert owner is not None
         self.end_run(reason)
@@ -197,13 +197,13 @@ class LeaseModel(Model):
             assert same == known, f"{same} {known}"
 
     def check_limit(self, decision: Decision, chosen: ModelSlice) -> None:
-        """A lease has no limit but its end."""
+        """A lease has no limit except its end."""
 
     # ---- how long a lease lasts
 
     @property
     def is_due(self) -> bool:
-        """Is there somebody of band L for whom the lease ends at once?"""
+        """Does a group of band L end the lease at once?"""
         assert self.owner is not None
         first = self.first_deadline()
         return first is not None and (self.run_band is Band.FAIR or first < self.owner.group.reserve.deadline)
@@ -280,7 +280,7 @@ class LeaseModel(Model):
         return self.keeps(group.level, owner.party)
 
     def keeps(self, level: Level, party: Party) -> bool:
-        """Beyond doubt, after what is left of the run."""
+        """Whether it is certainly chosen again after the rest of the run."""
         if any(not p.ready and not p.running for p in level.members):
             return False
         then = level.copied()
@@ -318,7 +318,8 @@ class LeaseModel(Model):
         if not gaps:
             return 0
         samples = sum(count for _, count in gaps)
-        # Where the expected inversion reaches the credit: it is the largest of the sums over the first gaps.
+        # The length at which the expected inversion reaches the credit: it is the largest of the sums over the first
+        # gaps.
         length = min(
             Fraction(credit * samples + sum(count * left for left, count in known), sum(count for _, count in known))
             for known in (gaps[: n + 1] for n in range(len(gaps)))

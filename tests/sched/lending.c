@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a lease costs the module: its own engine/lending.c with the arbiter and the
+ * The cost of a lease for the module: its own engine/lending.c with the arbiter and the
  * scheduler, against the kernel that tests/kfuzz/kernel.h plays.  Locks, timers and
- * wake-ups are the kernel's and count as one call each.
+ * wake-ups belong to the kernel and count as one call each.
  *
  *	lending MODE SLICES LEASES
  *
- * In MODE "turns" all slices always have work: each lease expires, and its yield hands
- * the engine to the next slice.  In "asks" the engine's holder has it by itself until
- * another slice asks, and then runs dry.  An instruction counter looks at call_ready(),
- * call_yield() and call_timer().
+ * In MODE "turns" all slices always have work: each lease expires, and its yield hands the engine
+ * to the next slice.  In "asks" the engine's holder has the engine alone until another slice asks,
+ * and then runs out of work.  An instruction counter watches call_ready(), call_yield() and
+ * call_timer().
  */
 #include "engine/binding.h"
 #include "engine/child.h"
@@ -137,7 +137,7 @@ static struct slice *holder(void)
 	return container_of(party, struct slice, device.party);
 }
 
-/* @want: its child has work already. */
+/* @want: its child already has work. */
 static void add(struct slice *slice, bool want)
 {
 	struct vgpu_group_params granted = { .weight = 1, .timeslice_ns = TIMESLICE_NS };
@@ -161,7 +161,7 @@ static void add(struct slice *slice, bool want)
 	spin_unlock(&engine->lock);
 }
 
-/* Its lease expires, however often that is looked at before. */
+/* Its lease expires, however many reviews come before. */
 static void let_expire(struct slice *slice)
 {
 	while (slice->device.party.lease.state != VGPU_LEASE_EXPIRED) {

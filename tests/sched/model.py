@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of the scheduler once more, in exact arithmetic and without any cleverness.
+"""A second implementation of the scheduler's rules, in exact arithmetic and without optimizations.
 
-`Model` is told every call that is made to the core and predicts what the core may answer. It
-keeps no sums, trees or remainders: lists and fractions only, V is computed from its definition.
-Where rounding can decide in the core (who is eligible, whose deadline is earlier) the model allows
-an error of `slack` and takes over the choice; everything else must be equal to the nanosecond.
+`Model` gets every call that is made to the core and predicts the core's possible answers. It keeps no sums, trees or
+remainders, only lists and fractions; V is computed from its definition. Where rounding can decide in the core (which
+party is eligible, which deadline is earlier), the model allows an error of `slack` and adopts the core's choice.
+Everything else must be equal to the nanosecond.
 
-`model_state` has what it knows and what time does to it, `model_holds` the hold and its gate, `model_runs` the pick;
-the calls are here.
+`model_state` has its state and the effect of time on it, `model_holds` the hold and its gate, `model_runs` the pick.
+This file has the calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Model", "ModelGroup", "ModelSlice"]
 
 
 class Model(Runs):
-    """Told the same calls as the core; `picked()` raises AssertionError if the core broke a rule."""
+    """Gets the same calls as the core; `picked()` raises AssertionError if the core broke a rule."""
 
     def add_group(self, name: str, params: GroupParams, now: int) -> ModelGroup:
         self.advance(now)
@@ -96,7 +96,7 @@ class Model(Runs):
         self.refresh(target.group)
 
     def overdraw(self, target: ModelSlice, ns: int) -> None:
-        """Caps and what ends their throttles, after so much use that nobody saw."""
+        """Update the caps and the ends of their throttles after use that no call reported."""
         for bucket, credit in (
             (target.bucket, target.resume_credit),
             (target.group.bucket, target.group.resume_credit),

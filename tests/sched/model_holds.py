@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the engine is held for a tenant, and what may pass meanwhile; see `model`."""
+"""How long the engine is held for a tenant, and which items may run meanwhile; see `model`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Holds(State):
         return self.hold_since + holder.group.params.hold_max_ns
 
     def bound_hold(self) -> None:
-        """For how long the holder pays at most, by the terms of now."""
+        """The longest time for which the holder pays under the present settings."""
         if not self.holding or self.holder is None:
             return
         group = self.holder.group

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the core may decide: who is picked, for how long, and why a run ends; see `model`."""
+"""The core's possible decisions: who is picked, for how long, and why a run ends; see `model`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Runs(Holds):
     """`picked()` raises AssertionError if the core broke a rule."""
 
     def picked(self, now: int, decision: Decision, chosen: ModelSlice | None, payer: ModelSlice | None = None) -> None:
-        """The core has decided `decision`, which gives the engine to `chosen`, or its idling to `payer`."""
+        """Check `decision` of the core, which gives the engine to `chosen`, or charges its idle time to `payer`."""
         self.advance(now)
         for group in self.groups:
             if group.party.ready and group.reserve.budget <= 0:
@@ -46,7 +46,7 @@ class Runs(Holds):
         return min((g.reserve.deadline for g in self.groups if g.in_latency_band), default=None)
 
     def why_run_is_over(self, owner: ModelSlice) -> RunReason | None:
-        """R9: these and no others end a run."""
+        """R9: the only reasons for the end of a run."""
         group = owner.group
         if self.run_charged >= self.run_timeslice:
             return RunReason.TIMESLICE
@@ -74,7 +74,7 @@ class Runs(Holds):
                     assert taken is not None
                     assert taken.group is group, "the engine changed hands within a run"
                     self.take_slice(taken)
-                else:  # which slice was refused at the gate cannot be seen, nor does it matter
+                else:  # it cannot be seen which slice was refused at the gate, and it does not matter
                     self.owner = next(s for s in group.slices if s.party.ready)
             elif ended is None:
                 assert taken is owner, "a slice lost the engine within its stay"
@@ -125,7 +125,7 @@ class Runs(Holds):
     # ---- beginning
 
     def begin(self, decision: Decision, chosen: ModelSlice | None, payer: ModelSlice | None) -> None:
-        """Nobody has the engine, so somebody was chosen, in the order of R2."""
+        """Nobody had the engine, so the core chose a slice in the order of R2."""
         first = self.first_deadline()
         taken = chosen or payer
         if first is not None:
@@ -172,7 +172,7 @@ class Runs(Holds):
     def begin_in_hold(
         self, holder: ModelSlice, decision: Decision, chosen: ModelSlice | None, payer: ModelSlice | None
     ) -> None:
-        """Which of several items passes is the core's choice; that it passes is not."""
+        """The core may choose which of several items passes, but one has to pass."""
         if chosen is not None:
             assert self.level.lag(chosen.group.party) >= -self.slack(self.level)
             assert self.gate_allows(chosen) > 0, "an item passed the gate that does not fit"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the model knows, how time changes it, and who can be picked; see `model`."""
+"""The model's state, how time changes it, and who can be picked; see `model`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ModelSlice:
 
 
 class State:
-    """All that the core knows, too, as lists and fractions."""
+    """The whole state of the core, as lists and fractions."""
 
     def __init__(self, params: SchedParams, now: int) -> None:
         self.params = params
@@ -89,19 +89,19 @@ class State:
         self.calls = 0
 
     def slack(self, level: Level) -> Fraction:
-        """How far rounding may have moved a lag: one ns for each rounding, and a few for now.
+        """The largest error of a lag by rounding: one ns for each rounding, and a few for the present one.
 
-        The pool of credit is a weight times a stretch of virtual time, of which each change of that weight rounds
-        a unit of 2^-14 ns away.
+        The pool of credit is a weight times a stretch of virtual time. Each change of that weight rounds a unit of
+        2^-14 ns away.
         """
         weight = sum(party.weight for party in level.parties)
         return Fraction((10 << 13) + level.roundings * ((2 << 13) + weight), 1 << 13)
 
     def lags(self, level: Level, parties: Sequence[Party]) -> list[tuple[Fraction, Fraction]]:
-        """The lag of each party, and the slack of it.
+        """The lag of each party and its slack.
 
-        Who is outside the average has a lag against where V has been. When a heavy one leaves light ones alone, what
-        was rounded of its own v moves V by so much more.
+        A party outside the average has its lag against the maximum of V. When a heavy party leaves light ones alone,
+        the rounding of its own v moves V further in proportion.
         """
         slack = self.slack(level)
         weights = [party.weight for party in level.parties]
@@ -124,7 +124,7 @@ class State:
             self.refresh(what)
         self.pass_runs(now)
 
-    # What leases add: see `lease_model`.
+    # Overridden for leases: see `lease_model`.
 
     is_open = False
 
@@ -132,11 +132,11 @@ class State:
         self.pass_time(now)
 
     def unpaid(self, _ns: int) -> int:
-        """Of that time, what the owner does not pay."""
+        """The part of that time that the owner does not pay."""
         return 0
 
     def recall(self) -> None:
-        """Nobody knows any more who is chosen after the present run."""
+        """Drop the prediction of who is chosen after the present run."""
 
     def pass_time(self, now: int) -> None:
         ns = now - self.now
@@ -179,7 +179,7 @@ class State:
             self.invert(self.holder.group, ns)
 
     def invert(self, holder: ModelGroup, ns: int) -> None:
-        """Somebody executed during a hold: was the holder ready?"""
+        """Charge an inversion if another slice executed during a hold while the holder was ready."""
         holder.inversion.refill(self.now - ns)
         if self.run_band is Band.FAIR and holder.party.ready:
             holder.inversion_ns += ns
@@ -200,7 +200,7 @@ class State:
         self.level.set_ready(self.unsold, unsold > 0)
 
     def park(self, ns: int) -> int:
-        """All are ghosts: what is charged to slices, an equal part to each."""
+        """All are ghosts: every slice is charged an equal part."""
         slices = [one for group in self.groups for one in group.slices]
         part = ns // max(len(slices), self.params.places, 1)
         for one in slices:
@@ -210,7 +210,7 @@ class State:
         return part * len(slices)
 
     def timers(self) -> list[tuple[int, ModelSlice | ModelGroup]]:
-        """Ends of those throttles that keep somebody with an item from running."""
+        """The ends of the throttles that keep parties with an item from running."""
         timers: list[tuple[int, ModelSlice | ModelGroup]] = []
         for group in self.groups:
             if group.bucket.resume_at is not None and any(s.party.ready for s in group.slices):

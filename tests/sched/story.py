@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stories: who shares an engine, what work they have, and what happens to them meanwhile.
+"""Stories: the tenants that share an engine, their work, and the events that happen to them.
 
-Printed they read like one; hypothesis writes them (`stories()`), `host.Host` lets them happen.
+A story prints as readable text. hypothesis writes stories (`stories()`), and `host.Host` runs them.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ NO_CAP = CapParams()
 class Work:
     """Items of these lengths, over and over; a nap after every `nap_every` of them (0: never).
 
-    With `request` they are announced, in requests of so many: all but the last of a request are
-    flagged "more follows". With `hint_ns` they are announced to take so long. Each item has a kernel id
-    of its own, or all have so many ids in turn as `kernels` says.
+    With `request` they are announced in requests of that many items: all but the last of a request are flagged "more
+    follows". With `hint_ns` they are announced to take that long. Each item has its own kernel id, or the items take
+    turns with `kernels` ids.
     """
 
     items: tuple[int, ...] = (100 * US,)
@@ -55,7 +55,7 @@ class Work:
     kernels: int = 0
 
     def item(self, number: int) -> ItemInfo | None:
-        """What is said of the item with this number."""
+        """The announcement of the item with this number."""
         if not self.request:
             return None
         more = (number + 1) % self.request != 0
@@ -83,7 +83,7 @@ class SliceOf:
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
-    """What a tenant of band L has besides."""
+    """The additional settings of a tenant of band L."""
 
     reserve_ns: int
     period_ns: int
@@ -117,7 +117,7 @@ class Tenant:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that happens to the `who`-th tenant there is (modulo their number)."""
+    """An event for the tenant number `who`, modulo the number of present tenants."""
 
     at_ns: int
     who: int = 0
@@ -183,7 +183,7 @@ class CloseSlice(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Claim(Event):
-    """Something is said of a slice's first item, true or not; with None only that there is one."""
+    """An announcement about a slice's first item, true or not; None announces only that it exists."""
 
     which: int = 0
     item: ItemInfo | None
@@ -202,7 +202,7 @@ class EndRequest(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Withdraw(Event):
-    """The item is gone, also if it executes, and comes back later."""
+    """The item disappears, even while it executes, and comes back later."""
 
     which: int = 0
     nap_ns: int
@@ -360,10 +360,10 @@ def stories(draw: st.DrawFn, *, most_tenants: int = 5, duration_ns: int = 40 * M
 
 @st.composite
 def steady_stories(draw: st.DrawFn, *, most_tenants: int = 12, duration_ns: int = 100 * MS) -> Story:
-    """Everybody is backlogged all the time, nobody is capped."""
+    """Every slice is backlogged all the time, and none is capped."""
     engine = draw(engines())
     tenants = draw(st.lists(tenants_of(engine, naps=False, capped=False), min_size=1, max_size=most_tenants))
-    # Copies make crowds of equals, which is where many deadlines coincide.
+    # Copies make crowds of equals, whose deadlines coincide.
     crowd = draw(st.sampled_from([1, 1, 4, 12]))
     tenants += [replace(tenants[-1], weight=1)] * (crowd - 1)
     return Story(engine=engine, tenants=tuple(tenants), duration_ns=duration_ns)
@@ -383,7 +383,7 @@ def latencies(draw: st.DrawFn, engine: SchedParams) -> Latency:
 
 @st.composite
 def requests_of(draw: st.DrawFn, engine: SchedParams) -> Work:
-    """Short kernels with gaps, as a host program launches them."""
+    """Short kernels with gaps, like those of a host program."""
     work = draw(works(engine, naps=False))
     return replace(
         work,
@@ -397,7 +397,7 @@ def requests_of(draw: st.DrawFn, engine: SchedParams) -> Work:
 
 @st.composite
 def lies_of(draw: st.DrawFn, duration_ns: int) -> Event:
-    """What a hostile guest may say at any time."""
+    """Announcements that a hostile guest may make at any time."""
     at = draw(st.integers(0, duration_ns))
     who = draw(st.integers(0, 3))
     which = draw(st.integers(0, 1))
@@ -449,7 +449,7 @@ def banded_stories(draw: st.DrawFn, *, duration_ns: int = 60 * MS) -> Story:
 
 @st.composite
 def ghostly_stories(draw: st.DrawFn, *, duration_ns: int = 40 * MS) -> Story:
-    """Turns are kept for who idles; anything may happen."""
+    """Turns are kept for idle slices; anything may happen."""
     policy = draw(st.sampled_from([Policy.EQUAL_SHARE, Policy.FIXED_SHARE]))
     fixed = policy is Policy.FIXED_SHARE
     engine = replace(draw(engines()), policy=policy, places=draw(st.integers(4, 20)) if fixed else 0)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a hostile tenant may try, and that it gains nothing and costs nobody anything.
+"""Attacks of a hostile tenant, which gains nothing and costs nobody anything.
 
-Each attack runs against backlogged neighbours for a while: in the end the attacker has at most 1 %
-more than it is due, and each neighbour at most 1 % less. A neighbour with a reservation waits for
-one chunk at most, as it does without the attack. Deadlines cannot be forged: an item has none, they
-come from the reservation that the provider gave.
+Each attack runs against backlogged neighbours for some time. In the end the attacker has at most 1 % more than it is
+due, and each neighbour at most 1 % less. A neighbour with a reservation waits for one chunk at most, as it does without
+the attack. Deadlines cannot be forged: an item has none, because they come from the reservation that the provider gave.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from vgpumgr.sched.core import Decision, ItemInfo, SchedParams
 
 ENGINE = SchedParams(max_chunk_ns=400 * US, min_chunk_ns=20 * US, reserve_limit_permille=750)
 HONEST = Tenant(slices=(SliceOf(work=Work(items=(390 * US,))),))
-# Due a quarter among three honest ones; the most that can be reserved of it.
+# The attacker is due a quarter beside three honest tenants; it can reserve at most this much of it.
 RESERVED = Latency(reserve_ns=MS, period_ns=4 * MS)
 HOLDING = replace(RESERVED, hold_max_ns=2 * MS)
 
 
 class Watched(Host):
-    """Notes how long each slice waits from waking to executing."""
+    """Records how long each slice waits from waking to executing."""
 
     waits: dict[str, list[int]]
 
@@ -51,7 +50,7 @@ def tenant(*works: Work, latency: Latency | None = None) -> Tenant:
 
 
 def attack(attacker: Tenant, *others: Tenant, engine: SchedParams = ENGINE, ns: int = 2 * SECOND) -> Watched:
-    """The attacker is tenant 0, honest ones follow."""
+    """The attacker is tenant 0, followed by honest ones."""
     neighbours = others or (HONEST,) * 3
     host = Watched(Story(engine=engine, tenants=(attacker, *neighbours), duration_ns=ns))
     assert len(host.tenants) == 1 + len(neighbours), "somebody was not admitted"
@@ -72,7 +71,7 @@ def check_nothing_gained(host: Host) -> None:
 
 @pytest.mark.parametrize("nap_ns", [1, 10 * US, 300 * US])
 def test_overrunning_and_napping(nap_ns: int) -> None:
-    """With 8 ms items and 10 us naps a symmetric clamp of debt gave 57 % instead of a quarter."""
+    """With 8 ms items and 10 us naps, a symmetric clamp of debt gave 57 % instead of a quarter."""
     napper = tenant(Work(items=(8 * MS,), nap_every=1, nap_ns=nap_ns))
     host = attack(napper, engine=replace(ENGINE, max_chunk_ns=8 * MS), ns=5 * SECOND)
     # R10's bound: a timeslice and a chunk.
@@ -130,7 +129,7 @@ def check_reserve(host: Host) -> None:
 
 @pytest.mark.parametrize("nap_us", [1, 10, 100, 390, 610, 1500, 2990, 3001])
 def test_sleeping_and_waking_earns_no_budget(nap_us: int) -> None:
-    """Half of the share is reserved, so what else is used must come from the fair band."""
+    """Half of the share is reserved, so all further use must come from the fair band."""
     reserved = replace(RESERVED, reserve_ns=500 * US)
     work = Work(items=(390 * US,), nap_every=1, nap_ns=nap_us * US)
     host = attack(tenant(work, work, latency=reserved))
@@ -143,7 +142,7 @@ def test_sleeping_and_waking_earns_no_budget(nap_us: int) -> None:
 
 @pytest.mark.parametrize("latency", [None, replace(RESERVED, reserve_ns=500 * US)])
 def test_a_deeper_queue_and_more_rings_change_nothing(latency: Latency | None) -> None:
-    """Of a queue only the first item counts, however often it is announced."""
+    """Only the first item of a queue counts, however often it is announced."""
 
     def transcript(rings: int) -> list[object]:
         story = Story(
@@ -207,7 +206,7 @@ FILLER = tenant(Work(items=(100 * US, 110 * US), request=1))
 
 
 def poisoner(*items: int) -> Tenant:
-    """Uses the kernel ids of its neighbours, 0 and 1, and says that they are short."""
+    """It uses the kernel ids of its neighbours, 0 and 1, and announces them as short."""
     return tenant(Work(items=items, request=1, hint_ns=1))
 
 
@@ -237,7 +236,7 @@ def with_burst(burst_ns: int) -> Tenant:
 
 @pytest.mark.parametrize("items", [(400 * US,), (20 * US,) * 1500 + (400 * US,) * 50])
 def test_filling_every_gap_costs_the_holder_its_budget_at_most(items: tuple[int, ...]) -> None:
-    """Pieces longer than the gap; after many short ones that have taught that all are short."""
+    """Pieces longer than the gap, after many short ones that have taught the predictor that all are short."""
     work = Work(items=items, request=1)
     one_kernel = replace(HONEST, slices=(SliceOf(work=replace(work, kernels=1)),))
     stats = attack(one_kernel, with_burst(200 * US)).tenants[1].core.stats
@@ -246,7 +245,7 @@ def test_filling_every_gap_costs_the_holder_its_budget_at_most(items: tuple[int,
 
 
 def test_hints_do_not_open_the_gate() -> None:
-    """Each kernel is new, so that only its hint speaks of it: a nanosecond, and then it fills the gap."""
+    """Each kernel is new, so that only its hint is known. The hint is a nanosecond, but the kernel fills the gap."""
     host = attack(tenant(Work(items=(400 * US,) * 2000, request=1, hint_ns=1)), with_burst(20 * US))
     stats = host.tenants[1].core.stats
     assert (stats.fills, stats.inversion_ns) == (0, 0)

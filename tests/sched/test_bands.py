@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invariants 11 and 12: who goes first, what it is admitted for, and what it costs the others."""
+"""Invariants 11 and 12: who runs first, what is admitted, and the cost for others."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_without_budget_it_competes_by_weight_until_its_deadline() -> None:
 
 
 def test_who_is_overdrawn_by_many_budgets_waits_once() -> None:
-    """Deadlines that leave it without budget are nothing to look at."""
+    """Deadlines after which it still has no budget cause no decision."""
     core = Scheduler(ENGINE)
     holder = slice_of(
         core, replace(LATENCY, reserve_ns=8 * MS, reserve_period_ns=20 * MS, hold_max_ns=MS * 100), "holder"
@@ -99,7 +99,7 @@ def test_who_is_overdrawn_by_many_budgets_waits_once() -> None:
     assert core.pick(10 * US).slice is late
     decision = core.pick(410 * US)
     assert (decision.idle, late.group.stats.demotions) == (Idle.HOLD, 1)
-    # 360 us overdrawn: nine deadlines pay that back, and only the tenth leaves some budget.
+    # It is overdrawn by 360 us: nine deadlines pay that back, and only the tenth leaves some budget.
     assert decision.wake_at_ns == 8400 * US, "at the end of the hold, not at the first deadline"
     core.end_request(holder, 8400 * US)
     assert core.pick(20_009 * US).band is Band.FAIR
@@ -202,7 +202,7 @@ def test_on_an_engine_that_does_not_split_each_reservation_counts_a_chunk_more()
 
 @pytest.mark.parametrize("splits", [False, True])
 def test_many_reservations_as_small_as_can_be_delay_nobody_beyond_its_deadline(splits: bool) -> None:
-    """Each may overdraw its budget by a chunk; as many are let in as leave time for who was admitted."""
+    """Each may overdraw its budget by a chunk. Only so many are admitted that the admitted ones get their time."""
     chunk, period = MS, 10 * MS
     core = Scheduler(SchedParams(max_chunk_ns=chunk, min_chunk_ns=US, reserve_limit_permille=750, splits=splits))
     quick = slice_of(core, replace(LATENCY, weight=1000, reserve_ns=500 * US, reserve_period_ns=period), "quick")
@@ -229,7 +229,7 @@ def test_many_reservations_as_small_as_can_be_delay_nobody_beyond_its_deadline(s
 
 @st.composite
 def reserved_stories(draw: st.DrawFn) -> Story:
-    """Everybody backlogged; some reserve up to what they may."""
+    """Every tenant is backlogged; some reserve up to their maximum."""
     weights = draw(st.lists(st.integers(1, 20), min_size=2, max_size=6))
     engine = draw(st.sampled_from([ENGINE, SPLITTING]))
     tenants = []
@@ -249,7 +249,7 @@ def reserved_stories(draw: st.DrawFn) -> Story:
 
 
 def check_shares(host: Host) -> None:
-    """A reservation moves when its group is served: by its budget and a chunk, never how much."""
+    """A reservation changes when its group is served, by its budget and a chunk, but not how much it gets."""
     groups = {t.name: Backlogged(weight=t.params.weight) for t in host.tenants}
     due = entitled(groups, host.now)
     chunk = host.story.engine.max_chunk_ns
@@ -268,7 +268,7 @@ def test_a_reservation_is_a_floor_inside_the_share(story: Story) -> None:
 @given(story=reserved_stories())
 @settings(max_examples=15)
 def test_what_was_reserved_is_served_in_time(story: Story) -> None:
-    """Q in each period since the start, late by at most the chunks of who else goes first."""
+    """Each period since the start gives Q, late by at most the chunks of the groups that go first."""
     host = Host(story, with_model=False)
     late = story.engine.max_chunk_ns * (2 + sum(t.latency is not None for t in story.tenants))
 
@@ -307,7 +307,7 @@ def test_a_reservation_is_used_up_by_its_deadline_and_a_chunk() -> None:
 @given(story=banded_stories())
 @settings(max_examples=15)
 def test_no_reservation_is_late_by_more_than_a_chunk(story: Story) -> None:
-    """Whatever happens, by the exact model."""
+    """Any events, checked by the exact model."""
     engine = story.engine
 
     def check(host: Host) -> None:
@@ -321,7 +321,7 @@ def test_no_reservation_is_late_by_more_than_a_chunk(story: Story) -> None:
 
 
 def test_an_item_of_band_l_waits_for_one_chunk_at_most() -> None:
-    """Demand within the reservation: whoever else is there, however many."""
+    """Demand within the reservation is served, whatever other groups there are."""
     quick = Tenant(
         weight=5,
         latency=Latency(reserve_ns=500 * US, period_ns=4 * MS),
@@ -392,7 +392,7 @@ def test_after_a_sleep_nothing_is_left_of_a_timeslice_that_was_cut() -> None:
 @pytest.mark.parametrize("weights", [(10, 100, 10), (10, 100), (10, 10, 10, 10, 100)])
 @pytest.mark.parametrize("permille", [300, 500, 990])
 def test_a_reservation_moves_lags_by_its_budget_and_a_chunk_only(weights: tuple[int, ...], permille: int) -> None:
-    """Each run in band L is followed by one that is that much shorter, so none exceeds its request."""
+    """Each run in band L is followed by one that is shorter by the same time, so none exceeds its request."""
     core = Scheduler(ENGINE)
     period, timeslice = 40 * ENGINE.max_chunk_ns, 20 * MS
     groups = [core.add_group(replace(FAIR, weight=weight, timeslice_ns=timeslice), 0) for weight in weights]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invariant 10: what is out of order, duplicate, unknown or in the past is refused, and why."""
+"""Invariant 10: calls that are out of order, duplicate, unknown or in the past are refused with the reason."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision stays as cheap as it is: instructions are counted, which are the same on every run."""
+"""The cost of a decision does not grow. It is counted in instructions, which are the same on every run."""
 
 from pathlib import Path
 

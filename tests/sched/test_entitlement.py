@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""R10: what groups and slices get, against fluid water-filling in exact arithmetic.
+"""R10: the shares of groups and slices, against fluid water-filling in exact arithmetic.
 
-The bound is the specification's: max timeslice + max chunk (an engine that splits has no longer
-overrun than its least piece). It holds while all parties are backlogged, and for what one napper
-takes from the others. Among several nappers a lag can exceed it: see `check_among_nappers`.
+The bound is the specification's: max timeslice + max chunk (an engine that splits can be given no longer overrun than
+its least piece). It holds while all parties are backlogged, and it limits what one napper takes from the others. Among
+several nappers a lag can exceed it: see `check_among_nappers`.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def test_backlogged_groups_and_slices_stay_within_the_bound(story: Story) -> Non
 
 
 def test_many_light_tenants_do_not_delay_a_heavy_one() -> None:
-    """With requests of one timeslice the overruns of the light add up to a lag of 4.8 ms."""
+    """With requests of one timeslice, the overruns of the light groups add up to a lag of 4.8 ms."""
     work = SliceOf(work=Work(items=(230 * US, 390 * US, 110 * US, 400 * US, 20 * US)))
     light = Tenant(weight=1, slices=(work,))
     story = Story(
@@ -166,7 +166,7 @@ def one_napper(draw: st.DrawFn) -> Story:
 
 
 def share_of(host: Host, tenant: LiveTenant) -> Fraction:
-    """What a tenant would be due if everybody were always backlogged."""
+    """The share of a tenant if all tenants were always backlogged."""
     weights = sum(other.params.weight for other in host.tenants)
     return Fraction(host.now * tenant.params.weight, weights)
 
@@ -200,7 +200,7 @@ def test_eight_ms_items_and_ten_us_naps_get_a_quarter_and_no_more() -> None:
 
 @st.composite
 def nappers(draw: st.DrawFn) -> Story:
-    """Some nap, some do not; nobody is capped or changed."""
+    """Some nap and some do not; none is capped or changed."""
     story = draw(steady_stories(most_tenants=8, duration_ns=200 * MS))
     tenants = []
     for tenant in story.tenants:
@@ -218,7 +218,7 @@ def nappers(draw: st.DrawFn) -> Story:
 
 
 def check_among_nappers(host: Host) -> None:
-    """Invariant 4: however many return, together they bring at most one timeslice of credit."""
+    """Invariant 4: all returning sleepers together bring at most one timeslice of credit."""
     bound = bound_of(host.story)
     credit = max(tenant.params.timeslice_ns for tenant in host.tenants)
     for tenant in host.tenants:
@@ -246,8 +246,8 @@ def napping(weight: int, timeslice_ns: int, *items: int) -> Tenant:
     return Tenant(weight=weight, timeslice_ns=timeslice_ns, slices=(SliceOf(work=work),))
 
 
-# While the heavy ones sleep, the light one that returns with 4 ms of credit pulls V far back. When
-# credit was measured from V, the first heavy one to wake then got ahead of the other by 365 ms.
+# While the heavy groups sleep, a light one that returns with 4 ms of credit pulls V far back. When credit was measured
+# from V, the first heavy group to wake then got ahead of the other by 365 ms.
 ONE_PULLS_V_BACK_WHILE_THE_HEAVY_SLEEP = Story(
     engine=SchedParams(max_chunk_ns=400 * US, min_chunk_ns=20 * US),
     tenants=(
@@ -275,7 +275,7 @@ def test_naps_cost_a_neighbour_no_more_than_they_may(story: Story) -> None:
 
 @st.composite
 def capped_stories(draw: st.DrawFn) -> Story:
-    """Everybody backlogged, some capped, with enough burst to wait for their turn."""
+    """All groups are backlogged, some are capped, with enough burst to wait for their turn."""
     period = 10 * MS
     tenants = []
     for _ in range(draw(st.integers(1, 6))):
@@ -296,7 +296,7 @@ def capped_stories(draw: st.DrawFn) -> Story:
 
 
 def check_capped(host: Host) -> None:
-    """Errors stay within R10's bound and what the caps may save up: they never grow with time."""
+    """Errors stay within R10's bound plus the credit that caps may accumulate: they never grow with time."""
     groups = {}
     saved_up = 0
     for tenant in host.tenants:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes as calls of the core's whole interface, under the address and undefined-behaviour sanitizers.
+"""Bytes become calls of the core's whole interface, under the address and undefined-behaviour sanitizers.
 
-`fuzz_events.c` says what is checked. Random bytes here, libFuzzer's in the long lane.
+`fuzz_events.c` describes the checks. Random bytes run here, libFuzzer's in the long lane.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invariants 16 and 17: turns that are not given away, and what can be combined."""
+"""Invariants 16 and 17: turns that no other tenant gets, and the allowed combinations of settings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_table_of_legal_combinations(policy: Policy, mode: Mode, band: Band)
     fault = combination_fault(policy, mode, band)
     assert (not fault) == ((policy, mode, band) in LEGAL)
     if fault:
-        # The field it names is one whose change alone can help.
+        # The refusal names a field whose change alone can help.
         other = 1 - mode if fault is Field.MODE else mode
         assert fault in (Field.MODE, Field.BAND)
         assert not combination_fault(policy, Mode(other), Band.FAIR)
@@ -179,7 +179,7 @@ def idle_neighbours(draw: st.DrawFn) -> Story:
     places = sum(counts) + draw(st.integers(0, 4)) if fixed else 0
     tenants = []
     for count in counts:
-        # Some are idle but for a moment every 10 ms.
+        # Some are idle except for a moment every 10 ms.
         nap = draw(st.booleans())
         work = Work(items=(draw(st.integers(20 * US, 400 * US)),), nap_every=int(nap), nap_ns=10 * MS if nap else 0)
         weight = draw(st.sampled_from([1, 100]))
@@ -192,7 +192,7 @@ def idle_neighbours(draw: st.DrawFn) -> Story:
 
 
 def check_equal(host: Host) -> None:
-    """R10: ghosts count as backlogged, so every slice is due the same, whoever idles."""
+    """R10: ghosts count as backlogged, so every slice is due the same, whichever are idle."""
     engine = host.story.engine
     slices = [device.core for tenant in host.tenants for device in tenant.devices]
     groups = {one.name: Backlogged(weight=1) for one in slices}
@@ -202,7 +202,7 @@ def check_equal(host: Host) -> None:
     due = entitled(groups, host.now)
     for tenant in host.tenants:
         total = sum(due[device.core.name] for device in tenant.devices)
-        # Parking keeps nobody's lag, but rounds a nanosecond per slice to idle each time.
+        # Parking does not change lags, but rounds a nanosecond per slice to idle time each time.
         bound = MS + engine.max_chunk_ns + len(host.transcript)
         assert abs(tenant.core.run_ns - total) <= bound
         for device in tenant.devices:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invariants 13 to 15: the engine between two items of a request, and who may use it."""
+"""Invariants 13 to 15: the engine between two items of a request, and who may use it then."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Bench:
         return self.core.add_slice(group, SliceParams(), now, name=name)
 
     def execute(self, target: Slice, item: ItemInfo, ns: int) -> None:
-        """From announcement to completion, and the slice sleeps."""
+        """From announcement to completion; then the slice sleeps."""
         self.core.announce(target, item, self.now)
         decision = self.core.pick(self.now)
         assert decision.slice is target
@@ -65,7 +65,7 @@ class Bench:
         self.core.item_done(target, self.now)
 
     def teach(self, *, gap_ns: int, fill_ns: int, times: int = 8) -> None:
-        """What follows the holder's kernel 1, and how long the filler's kernel 7 takes."""
+        """Teach the gap after the holder's kernel 1, and the length of the filler's kernel 7."""
         for _ in range(times):
             self.execute(self.filler, FILL, fill_ns)
             self.core.pick(self.now)
@@ -165,7 +165,7 @@ def test_others_of_band_l_do_not_wait_for_a_hold() -> None:
     ],
 )
 def test_new_terms_are_those_of_the_present_hold(change: dict[str, int], held_ns: int) -> None:
-    """However late the host looks. Of a reservation that shrinks, all of its new budget may be left."""
+    """The host may look at any later time. All of a shrunk reservation's new budget may be left."""
     bench = held()
     bench.core.update_group(bench.holder.group, replace(HOLDER, **change), bench.now + 10 * US)  # type: ignore[arg-type]
     bench.core.advance(bench.now + 2 * MS)
@@ -269,7 +269,7 @@ def test_inversion_is_measured_for_the_holder_whoever_ran_dry_meanwhile() -> Non
 
 
 def in_gap(bench: Bench, filler: ItemInfo | None) -> Slice | None:
-    """Who executes in the gap that now begins."""
+    """The slice that executes in the gap that now begins."""
     if filler is None:
         bench.core.wake(bench.filler, bench.now)
     else:
@@ -464,7 +464,7 @@ def test_a_kernel_in_use_stays_known_in_a_flood_of_others() -> None:
 
 @st.composite
 def gap_stories(draw: st.DrawFn) -> Story:
-    """A holder whose gaps are anything, fillers that say anything."""
+    """A holder with random gaps, and fillers with random announcements."""
     permille = draw(st.sampled_from([1, 10, 50, 300]))
     holder = Tenant(
         weight=10,
@@ -509,7 +509,7 @@ def test_inversion_stays_within_its_budget_whatever_fillers_do(story: Story) -> 
 @given(story=gap_stories(), hint=st.integers(0, 400 * US))
 @settings(max_examples=8)
 def test_false_hints_gain_nothing(story: Story, hint: int) -> None:
-    """Without hints the liars get no less."""
+    """Without hints the fillers that lie get no less."""
     liar = story.tenants[1]
     honest = replace(liar, slices=tuple(replace(s, work=replace(s.work, hint_ns=0)) for s in liar.slices))
     lying = replace(liar, slices=tuple(replace(s, work=replace(s.work, hint_ns=hint)) for s in liar.slices))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever happens, leases are what the exact model of their rules allows (invariant 18, and 1 to 16 under it)."""
+"""For any events, leases are as the exact model of their rules allows (invariant 18, and 1 to 16 under it)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.sched.test_stories import check_caps
 
 
 def check_counters(arbiter: Arbiter) -> None:
-    """Invariants 1 and 6 as operators see them: also runs at whose end nobody looked are counted."""
+    """Invariants 1 and 6 from the view of operators: runs whose end was not observed are counted too."""
     assert arbiter.model is not None
     for tenant in arbiter.tenants:
         stats = tenant.core.stats

@@ -82,7 +82,7 @@ def test_a_rival_brings_the_end_of_the_present_timeslice_back() -> None:
 
 
 def test_a_lease_is_prolonged_while_no_rival_would_be_chosen() -> None:
-    """10 against 1: the heavy one goes on, and stops only for the light one."""
+    """Weight 10 against 1: the heavy slice goes on, and stops only for the light one."""
     core, (heavy, light) = engine_with(replace(FAIR, weight=10), FAIR)
     lease = core.lend(0)
     leases, stops_for_nothing = 0, 0
@@ -105,7 +105,7 @@ def test_a_lease_is_prolonged_while_no_rival_would_be_chosen() -> None:
 
 
 def test_what_was_foreseen_ends_with_the_weights_it_was_foreseen_by() -> None:
-    """Nobody looked at the prolonged lease since: what it outlasts its run by is an overrun, not a run of its own."""
+    """The prolonged lease was not reviewed since: the time beyond its run is an overrun, not another run."""
     core, (heavy, light) = engine_with(replace(FAIR, weight=10), FAIR)
     assert core.lend(0).slice is heavy
     core.yield_lease(heavy, 5 * MS, WANT)
@@ -199,7 +199,8 @@ def test_the_owner_itself_moves_to_band_l_without_a_stop() -> None:
 
 
 def test_a_slice_whose_request_is_done_does_not_move_to_band_l() -> None:
-    """The rest of a request that band L interrupted ends within a later run; a rival's deadline is then the earlier."""
+    """The rest of a request that band L interrupted ends within a later run; a rival's deadline is then the earlier
+    one."""
     core = Scheduler(ENGINE)
     group = core.add_group(replace(LATENCY, timeslice_ns=20 * MS, reserve_period_ns=101 * MS), 0)
     interrupted, debtor, rival = (core.add_slice(group, SliceParams(), 0, name=name) for name in "abc")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lease stays as cheap for the module as it is: instructions of its own files, the same on every run.
+"""The cost of a lease for the module does not grow. It counts instructions of the module's files, the same on every
+run.
 
-Of what each call does under the engine's lock. The kernel's own part of it (locks, timers, waking a child) is not
-counted: `lending.c` plays the kernel.
+The count covers the work of each call under the engine's lock. The kernel's part of it (locks, timers, waking a child)
+is not counted: `lending.c` plays the kernel.
 """
 
 import os
@@ -16,15 +17,15 @@ from tests.kfuzz.build import HERE, KMOD, headers
 
 DRIVER = Path(__file__).with_name("lending.c")
 LEASES = 2000
-# Per lease and by the number of slices, about a tenth above what was measured when they were set.
+# Per lease and by the number of slices, about a tenth above the values measured when the limits were set.
 CEILINGS = {
-    # the timer, which looks at all slices shortly before the end, and at it
+    # the timer, which visits all slices shortly before the end, and at the end
     ("turns", "call_timer"): {2: 3450, 8: 4850, 32: 7500},
     # a yield that hands the engine to the next slice
     ("turns", "call_yield"): {2: 3250, 8: 4050, 32: 4950},
-    # a request that gives a lease an end which had none
+    # a request that gives an end to a lease without one
     ("asks", "call_ready"): {2: 3050, 8: 3100, 32: 3450},
-    # a yield of who has run dry, to who waits
+    # a yield without further work, which hands the engine to a waiting slice
     ("asks", "call_yield"): {2: 2850, 8: 3000, 32: 3350},
 }
 CASES = [(mode, function, slices) for (mode, function), of in CEILINGS.items() for slices in of]
@@ -32,7 +33,7 @@ CASES = [(mode, function, slices) for (mode, function), of in CEILINGS.items() f
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the module's own files, optimized as the kernel is."""
+    """Uses the module's own files, optimized like the kernel."""
     folder = tmp_path_factory.mktemp("lending")
     headers(folder / "include", KMOD)
     program = folder / "lending"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seeded faults: each breaks one rule in a copy of the core, and the tests of the normal lane must notice."""
+"""Seeded faults: each breaks one rule in a copy of the core, and the tests of the normal lane must fail."""
 
 from __future__ import annotations
 

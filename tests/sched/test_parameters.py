@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the core accepts, and that a refusal changes nothing."""
+"""The parameters that the core accepts, and a check that a refusal changes nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""R9 and the other things a single run shows: its length, its end, what is left to others."""
+"""R9 and other properties of a single run: its length, its end, and the time left to others."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_among_equals_no_stay_is_longer_than_timeslice_and_chunk() -> None:
 
 
 def test_a_heavy_group_keeps_the_engine_after_the_offer() -> None:
-    """R10 before the strict sense of R9, where they cannot both hold: 10 against 1 and 1."""
+    """R10 takes precedence over the strict sense of R9 where they conflict: 10 against 1 and 1."""
     story = Story(
         engine=SPLITTING,
         tenants=tuple(Tenant(weight=w, slices=(SliceOf(work=Work(splittable=True)),)) for w in (10, 1, 1)),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Invariant 4: sleepers that return together, or one after another, delay nobody by more than a timeslice in all.
 
-The victim is always ready and holds half of all weight. Over any window it is due half of it, whoever sleeps; what it
-is short of that is bounded, and so is its longest wait, however many sleepers there are. The bounds are those of
-vgpu_sched.h: R10's without sleepers, which is a timeslice and a chunk each way, and a timeslice of credit each way.
+The victim is always ready and has half of all weight, so it is due half of any window, whichever sleepers there are.
+Its shortfall and its longest wait are bounded for any number of sleepers. The bounds are those of vgpu_sched.h: R10's
+without sleepers, which is a timeslice and a chunk each way, plus a timeslice of credit each way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COUNTS = (2, 16, 64, 255)
 
 @dataclass
 class Sleepers:
-    """So many of weight 10 beside a victim that weighs as much as all of them."""
+    """That many sleepers of weight 10 beside a victim that weighs as much as all of them."""
 
     core: Scheduler
     victim: Slice
@@ -48,7 +48,7 @@ class Sleepers:
         return cls(core, one(10 * count), [one(10) for _ in range(count)], timeslice_ns)
 
     def note(self, owner: Slice, start: int, end: int) -> None:
-        """Between these moments `owner` had the engine."""
+        """`owner` had the engine between these moments."""
         for at, is_start in ((start, True), (end, False)):
             run_ns = self.victim.run_ns - (end - start if is_start and owner is self.victim else 0)
             due = Fraction(at, 2) - run_ns
@@ -61,7 +61,7 @@ class Sleepers:
     def check(self) -> None:
         bound = 2 * (self.timeslice_ns + CHUNK) + 2 * self.timeslice_ns
         assert self.deficit <= bound / 2, f"short of {float(self.deficit) / MS} ms"
-        # While it waits it is due half of the time.
+        # While the victim waits, it is due half of the time.
         assert self.longest_wait <= bound, f"waited {self.longest_wait / MS} ms"
 
 
@@ -99,7 +99,7 @@ def one_by_one(count: int, period: int, gap: int, end: int) -> list[tuple[int, i
 @pytest.mark.parametrize("timeslice_ns", [MS, 20 * MS])
 @pytest.mark.parametrize("count", COUNTS)
 def test_sleepers_that_return_together_delay_nobody(count: int, timeslice_ns: int) -> None:
-    """255 of them with a timeslice of 1 ms kept the victim waiting for 255 ms."""
+    """255 sleepers with a timeslice of 1 ms once delayed the victim by 255 ms."""
     world = Sleepers.with_timeslice(count, timeslice_ns)
     end = 1200 * timeslice_ns
     play(world, together(count, 200 * timeslice_ns, end), end=end)
@@ -109,7 +109,8 @@ def test_sleepers_that_return_together_delay_nobody(count: int, timeslice_ns: in
 @pytest.mark.parametrize("gap_us", [400, 1000, 1001, 2000])
 @pytest.mark.parametrize("count", COUNTS)
 def test_nor_do_sleepers_that_return_one_by_one(count: int, gap_us: int) -> None:
-    """Each when the one before has used up its credit: a bound on what is out at a time is not enough."""
+    """Each sleeper wakes when the one before has used up its credit: a bound on the credit at one time is not
+    enough."""
     world = Sleepers.with_timeslice(count, MS)
     play(world, one_by_one(count, 600 * MS, gap_us * US, 1300 * MS), end=1300 * MS)
     world.check()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever happens, the core does what the exact model of its rules allows."""
+"""For any events, the core does what the exact model of its rules allows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_rule_holds_in_every_story(story: Story) -> None:
 @given(story=banded_stories())
 @settings(max_examples=25)
 def test_every_rule_holds_with_reservations_and_holds(story: Story) -> None:
-    """Invariants 11 to 15, by `Model` and by what `check_caps` says of reservations."""
+    """Invariants 11 to 15, by `Model` and by the check of reservations in `check_caps`."""
     host = Host(story).run()
     check_counters(host)
     check_caps(host)
@@ -44,7 +44,7 @@ def test_every_rule_holds_with_ghosts(story: Story) -> None:
 
 
 def check_counters(host: Host) -> None:
-    """Invariants 1 and 6 once more, as operators see them."""
+    """Invariants 1 and 6 again, from the view of operators."""
     assert host.model is not None
     for tenant in host.tenants:
         stats = tenant.core.stats
@@ -63,7 +63,7 @@ def check_counters(host: Host) -> None:
 
 
 def check_caps(host: Host) -> None:
-    """R6 and R7 for the groups and slices that are left, each time a setting was in force."""
+    """R6 and R7 for the remaining groups and slices, for each period of constant settings."""
     engine = host.story.engine
     chunk = max(engine.max_chunk_ns, engine.min_chunk_ns)
     for tenant in host.tenants:
@@ -77,7 +77,7 @@ def check_caps(host: Host) -> None:
 def check_every_window(usage: Usage, chunk: int) -> None:
     """Use over any window T <= rate * T + burst + one chunk.
 
-    The worst window that ends with a stay begins where use minus rate * time was least.
+    The worst window that ends with a stay begins where use minus rate * time was smallest.
     """
     if not usage.cap.cap_ns or not usage.stays:
         return
@@ -102,7 +102,7 @@ def test_neither_the_clocks_origin_nor_a_wrap_matters(story: Story, origin: int,
 @given(story=stories())
 @settings(max_examples=20)
 def test_looking_changes_nothing(story: Story) -> None:
-    """Calls that change nothing, also ones that repeat what is known, leave no trace."""
+    """Calls that change nothing, including those that repeat known facts, leave no trace."""
 
     def look(host: Host) -> None:
         for tenant in host.tenants:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fault is."""
+"""The definition of a seeded fault."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """`edits`: texts of a file of kmod/sched, each of which occurs there once, and what takes their place."""
+    """`edits`: texts of a file of kmod/sched, each of which occurs there once, and their replacements."""
 
     name: str
     file: str
