@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Executors of an engine that lends, each with a thread that operates, one that interferes and
- * one that listens, and their children, for which a few threads act. All do mostly what
- * uapi/vgpu_exec.h asks for, and now and then anything; they run beside the VMMs wherever a
- * kernel could.
+ * Executors of an engine that lends, and their children. Each executor has one thread that
+ * operates, one that interferes and one that listens; a few threads act for the children.
+ * Mostly they all follow uapi/vgpu_exec.h, and sometimes they do anything. They run beside the
+ * VMMs, and switch wherever a kernel could.
  */
 #include "bound.h"
 
@@ -25,19 +25,19 @@ struct executor {
 	struct file *file;
 	struct pid pid;
 	const struct vgpu_binding *binding;
-	struct vgpu_device *device;	/* as long as it is bound */
+	struct vgpu_device *device;	/* while it is bound */
 	unsigned int slice;
-	u64 moves;		/* as slices_moves when it was bound */
-	bool knows_moves;	/* there was none meanwhile */
-	bool moved;		/* its slice has got another tenant, and it knows */
-	u32 opened, closed;	/* windows: what it was told and has not done yet */
+	u64 moves;		/* slices_moves when it was bound */
+	bool knows_moves;	/* there was no move meanwhile */
+	bool moved;		/* it knows that its slice has another tenant */
+	u32 opened, closed;	/* windows: reported to it and not handled yet */
 	struct vgpu_exec_event gate;
-	u64 used_ns, used_at_ns;	/* what its children have used of the processors */
+	u64 used_ns, used_at_ns;	/* processor time of its children */
 };
 
-/* What a child has, as long as it has it. */
+/* The files and mappings that a child has at present. */
 struct child {
-	struct executor *executor;	/* NULL: there is none */
+	struct executor *executor;	/* NULL: no such child */
 	u32 window;
 	u64 serial;
 	struct file *memory, *lease, *stream;
@@ -50,7 +50,7 @@ struct thread {
 	void (*act)(struct thread *thread);
 	struct executor *executor;
 	bool parked;
-	struct file *reads;	/* waits for news from */
+	struct file *reads;	/* the file whose news it waits for */
 	const struct child *child;
 	u64 serial, read_before;
 	bool knows_wake;
@@ -67,7 +67,7 @@ static const struct file_operations *ops(void) { return kfuzz_misc->fops; }
 
 bool bound_is_quiet(void) { return !calls && sim_work_is_done(); }
 
-/* ---- calls, with memory of user space that is there or not */
+/* ---- calls, with memory of user space that exists or not */
 
 static long call(struct file *file, unsigned int command, void *argument, size_t bytes)
 {
@@ -120,7 +120,7 @@ static const struct vgpu_lease_page *lease_of(const struct child *child)
 	return child->of_lease ? page_address(child->of_lease->page) : NULL;
 }
 
-/* Threads that wait for what a process has are of that process. */
+/* Threads that wait for a file of a process belong to that process. */
 static void interrupt_readers(const struct file *file)
 {
 	for (int i = 0; i < THREADS; i++)
@@ -154,7 +154,7 @@ static void children_die(struct executor *executor, u32 window)
 			child_dies(&children[i]);
 }
 
-/* One of its files, mapped as nobody expects it or as it should be. */
+/* Map one of its files, as intended or in a way that nobody expects. */
 static struct vm_area_struct *map(struct file *file, u64 bytes)
 {
 	u64 wanted = sim_one_in(8) ? PAGE_SIZE * sim_below(4) : bytes;
@@ -230,7 +230,7 @@ static void child_writes_memory(const struct child *child)
 		file = child->of_memory->vm_file;
 	if (!file)
 		return;
-	/* Who has it still cannot harm the next process that gets it. */
+	/* A child that still has the page cannot harm the next process that gets it. */
 	REQUIRE(!slices_is_free(file_inode(file)));
 	file_inode(file)->written[sim_below(KFUZZ_PARTS)] = true;
 }
@@ -256,7 +256,7 @@ static void child_writes_page(const struct child *child)
 		page->idle_ns += sim_now_ns - page->dry_since_ns;
 }
 
-/* As uapi/vgpu_lease_page.h says. */
+/* Follows uapi/vgpu_lease_page.h. */
 static bool is_sensible(const struct vgpu_stream_request *request)
 {
 	switch (request->op) {
@@ -286,7 +286,10 @@ static void child_sends(const struct child *child, const struct vgpu_stream_requ
 	memcpy(user, request, sizeof(*request));
 	get_file(file);
 	calls++;
-	/* As one that has asked very often; without a draw, which would change what others mean. */
+	/*
+	 * Act like a child that has asked very often. This makes no choice, which would change the
+	 * meaning of the rest of the input.
+	 */
 	if (!(sim_now_ns % 32))
 		atomic64_set(&is->device->requests_paid_ns, sim_now_ns);
 	sim_user(user, there);
@@ -305,7 +308,7 @@ static void child_sends(const struct child *child, const struct vgpu_stream_requ
 	else if (!ended)
 		REQUIRE(done == (is_sensible(request) ? (ssize_t)sizeof(*request) : -EINVAL));
 	else
-		/* What comes when it is over is not looked at any more. */
+		/* Events after its end are not read any more. */
 		REQUIRE(done == -ENODEV || done == sizeof(*request) ||
 			(done == -EINVAL && !is_sensible(request)));
 	bound_counts.asked += done > 0;
@@ -442,7 +445,7 @@ static void unbind(struct executor *executor)
 		put_device(&device->vdev.device);
 }
 
-/* Its children die with it, or go on for a while. */
+/* Its children die with it, or go on for some time. */
 static void executor_dies(struct executor *executor)
 {
 	if (sim_below(4))
@@ -459,7 +462,7 @@ static void executor_begins(struct executor *executor)
 {
 	struct file *file;
 
-	if (executor->pid.refs > 1)	/* there is something of the last one */
+	if (executor->pid.refs > 1)	/* something of the last executor is left */
 		return;
 	file = sim_open(ops());
 	if (IS_ERR(file)) {
@@ -469,7 +472,7 @@ static void executor_begins(struct executor *executor)
 	executor->file = file;
 }
 
-/* Which opening of a window a new executor has to know of, 0 for none. */
+/* The serial of a window's opening that a new executor must learn, 0 for none. */
 static u64 opening(const struct vgpu_window *window)
 {
 	if (window->state == VGPU_WINDOW_OPEN ||
@@ -478,7 +481,10 @@ static u64 opening(const struct vgpu_window *window)
 	return 0;
 }
 
-/* Nobody has read yet, and it is told of each that was there all the time. */
+/*
+ * No thread has read yet, and the executor gets an event for each window that was open all the
+ * time.
+ */
 static void check_told(struct file *file, const struct vgpu_device *device)
 {
 	const struct vgpu_window *windows = device->windows.window;
@@ -518,7 +524,7 @@ static void bind(struct executor *executor)
 	if (bind.reserved)
 		REQUIRE(ret == -EFAULT || ret == -EINVAL);
 	bound_counts.refused += !!ret;
-	/* Who is told nothing may be bound all the same. */
+	/* An executor without an answer may be bound nevertheless. */
 	if (was_bound || !mine->binding || executor->binding)
 		return;
 	REQUIRE(ret != -EBUSY && ret != -EINVAL);
@@ -536,7 +542,7 @@ static void bind(struct executor *executor)
 	bound_counts.bound++;
 }
 
-/* Its own of @mask, or any. */
+/* One of its own windows in @mask, or any window. */
 static u32 some_window(u32 mask)
 {
 	u32 number = sim_below(VGPU_WINDOWS_MAX);
@@ -572,7 +578,7 @@ static void serve(struct executor *executor, struct file *file)
 	child_begins(executor, &window);
 }
 
-/* The memory that a window's child was given, if it was. */
+/* The memory that a window's child got, if it got any. */
 static const struct inode *given(const struct executor *executor, u32 window)
 {
 	const struct file *file = NULL;
@@ -582,7 +588,7 @@ static const struct inode *given(const struct executor *executor, u32 window)
 	return file ? file_inode(file) : NULL;
 }
 
-/* Has any child that began before this still @memory? */
+/* Does any child that began before this one still have @memory? */
 static bool has_memory(const struct inode *memory, u64 serial)
 {
 	for (int i = 0; memory && i < CHILDREN; i++) {
@@ -670,7 +676,7 @@ static void answer_gate(struct executor *executor)
 	bound_counts.gates += !ret;
 }
 
-/* An event, if there is one or until there is. */
+/* Read an event, if there is one or as soon as there is one. */
 static void listen(struct thread *thread, bool blocks)
 {
 	struct executor *executor = thread->executor;
@@ -757,7 +763,7 @@ static void operator_acts(struct thread *thread)
 	}
 }
 
-/* Says what it likes of windows, also while the other one does. */
+/* Makes random claims about windows, even while the operating thread does. */
 static void meddler_acts(struct thread *thread)
 {
 	struct executor *executor = thread->executor;
@@ -820,7 +826,7 @@ void bound_begin(void)
 		start(&threads[i], child_acts, NULL);
 }
 
-/* Who meddles does so while the other one acts. */
+/* The interfering thread acts while the operating thread does. */
 static void wake(struct thread *thread)
 {
 	wake_up_process(thread->task);
@@ -861,7 +867,7 @@ void bound_end(void)
 
 /* ---- what holds */
 
-/* Is somebody on the way with what there was to read? */
+/* Is a thread awake that is about to read the file? */
 static bool is_being_read(const struct file *file)
 {
 	for (int i = 0; i < THREADS; i++)
@@ -877,7 +883,7 @@ static bool has_news(const struct thread *thread, struct file *file)
 	return has_signals(file) || has_ended(file);
 }
 
-/* Who waits is woken by what it waits for. */
+/* A waiting thread is woken by the event it waits for. */
 static void check_reader(const struct thread *thread)
 {
 	const struct child *child = thread->child;
@@ -886,17 +892,19 @@ static void check_reader(const struct thread *thread)
 	if (!file || !sim_is_asleep(thread->task))
 		return;
 	if (has_news(thread, file))
-		REQUIRE(!sim_is_asleep(thread->task));	/* that is what has just come */
+		REQUIRE(!sim_is_asleep(thread->task));	/* the news has only just come */
 	if (thread->reads != file || !sim_is_asleep(thread->task))
 		return;
-	/* It is asleep, and nobody has read in its place. */
+	/* The thread is asleep, and no other thread has read instead. */
 	if (!thread->executor && child->serial == thread->serial && child->executor &&
 	    child->reads == thread->read_before && thread->knows_wake && lease_of(child) &&
 	    !is_being_read(thread->reads))
 		REQUIRE(lease_of(child)->wake == thread->wake);
 }
 
-/* It serves its slice until that goes or gets another tenant, or until it is killed. */
+/*
+ * An executor serves its slice until the slice goes or gets another tenant, or until it is killed.
+ */
 static void check_executor(struct executor *executor)
 {
 	bool killed = executor->pid.killed;

@@ -17,14 +17,14 @@ extern struct bound_counts bound_counts;
 
 void bound_begin(void);
 void bound_end(void);		/* all processes end */
-void bound_step(void);		/* some of them do something, at any time from now on */
-void bound_look(void);		/* what holds at any time */
-bool bound_is_quiet(void);	/* nobody is in the middle of a call that changes something */
+void bound_step(void);		/* some of them act, at any time from now on */
+void bound_look(void);		/* checks that hold at any time */
+bool bound_is_quiet(void);	/* no thread is in the middle of a call that changes something */
 
-/* A slice has another lease page than @said only where that says that there is no lease. */
+/* A slice has a lease page other than @said only if that page says that there is no lease. */
 void bound_check_leases(const struct vgpu_lease_page *said);
 
-/* A guest rings: the child of its window gets to know. */
+/* A guest rings: the child of its window must be notified. */
 struct bound_bell { int child; u64 reads; };
 void bound_before_bell(struct vgpu_device *device, u32 number, struct bound_bell *bell);
 void bound_after_bell(const struct bound_bell *bell);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles files of the kernel module into a process, against the kernel that `kernel.h` plays."""
+"""Compiles files of the kernel module into a process, against the kernel that `kernel.h` simulates."""
 
 import os
 import re
@@ -11,8 +11,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KMOD = ROOT / "kmod"
 
-# Everything a guest or its VMM reaches, and what executes; of the operator's side (netlink, sysfs) only
-# fuzz_dump.c has something.
+# Every file that a guest or its VMM reaches, and the engines. Of the operator's side (netlink, sysfs), only fuzz_dump.c
+# includes a part.
 ROOMS = {
     "function": "access config_space device irq registers",
     "engine": "binding binding_file child engine item leaving lending memory processor ring soft window "
@@ -21,7 +21,7 @@ ROOMS = {
     "migration": "migration migration_file",
 }
 MODULE = tuple(f"{room}/{name}" for room, names in ROOMS.items() for name in names.split())
-# Headers of user space that kernel.h itself stands on.
+# The user-space headers that kernel.h itself uses.
 REAL = ("linux/const.h", "linux/errno.h", "linux/ioctl.h", "linux/limits.h", "linux/types.h")
 EXTENDED = ("linux/netlink.h", "linux/pci_regs.h", "linux/vfio.h")
 INCLUDE = re.compile(r"^#include <((?:uapi/)?(?:linux|net|asm|trace|kunit)/[^>]+)>", re.M)
@@ -45,7 +45,8 @@ def build(
     compiler: str | None = None,
     kmod: Path = KMOD,
 ) -> Path:
-    """The program of `sources`, named as the first, under the sanitizers; libFuzzer's if `compiler` is clang."""
+    """Build `sources` under the sanitizers, into a program named after the first; a libFuzzer program if `compiler` is
+    clang."""
     headers(folder / "include", kmod)
     libfuzzer = compiler == "clang"
     flags = [
@@ -65,7 +66,7 @@ def build(
     files = [*(HERE / f"{name}.c" for name in sources), *(kmod / f"{name}.c" for name in module)]
     if "control/tenant" in module:
         files += sorted((kmod / "sched").glob("*.c"))
-    if "migration/migration" in module:  # plain C of its own: knows nothing of a kernel here
+    if "migration/migration" in module:  # plain C that includes nothing of the simulated kernel
         files += [folder / "migration_stream.o", folder / "crc32c.o"]
         plain = [str(kmod / "migration/migration_stream.c"), str(kmod / "guest/tool/crc32c.c")]
         subprocess.run([*compile_, "-I", str(kmod), "-c", *plain], check=True, cwd=folder)

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Files, descriptors, pages and mappings. Each counts who has it, and none may be left.
- */
+/* Files, descriptors, pages and mappings. Each counts its users, and none may be left. */
 #include "sim.h"
 
 #define DESCRIPTORS 256
@@ -128,7 +126,7 @@ struct file *dentry_open(const struct path *path, int flags, const void *who)
 	return memory_open(path->inode, flags);
 }
 
-/* Only whole pages go, and only whole parts of what is played. */
+/* Only whole pages, and only whole simulated parts, are removed. */
 void shmem_truncate_range(struct inode *inode, loff_t start, loff_t last)
 {
 	u64 part = inode->bytes / KFUZZ_PARTS;
@@ -235,7 +233,7 @@ int vgpu_call_mmap(struct file *file, struct vm_area_struct *vma)
 	return file->f_op->mmap(file, vma);
 }
 
-/* What mmap() has made when it asks the file. */
+/* The state in which mmap() calls the file's operation. */
 struct vm_area_struct *sim_map_begin(struct file *file, u64 offset, u64 bytes,
 				     unsigned long flags)
 {

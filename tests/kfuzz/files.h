@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Files, memory without a name, pages, and who has mapped them, as files.c plays them. */
+/* Files, anonymous memory, pages and their mappings, simulated by files.c. */
 #ifndef KFUZZ_FILES_H
 #define KFUZZ_FILES_H
 
@@ -20,14 +20,14 @@ typedef unsigned int __poll_t;
 #define EPOLLRDNORM 64u
 #define EPOLLWRNORM 256u
 
-/* ---- memory without a name: what was written to it, by parts */
+/* ---- memory without a name: its contents, in parts */
 
 #define KFUZZ_PARTS 8
 
 struct shmem_inode_info { unsigned int seals; };
 struct inode {
 	u64 bytes;
-	unsigned int files;	/* of this memory that are open */
+	unsigned int files;	/* open files of this memory */
 	struct shmem_inode_info shmem;
 	int i_uid, i_gid;
 	unsigned int i_mode;
@@ -45,7 +45,7 @@ void shmem_truncate_range(struct inode *inode, loff_t start, loff_t last);
 struct path {
 	union {
 		struct inode *inode;
-		struct inode *dentry;	/* each file has its reference, and nobody else */
+		struct inode *dentry;	/* held by each file, and by nothing else */
 	};
 };
 
@@ -96,7 +96,7 @@ extern struct miscdevice *kfuzz_misc;
 #define misc_deregister(misc) ((void)(misc))
 #define compat_ptr_ioctl NULL
 
-/* All processes have one table together. */
+/* All processes share one table. */
 int get_unused_fd_flags(unsigned int flags);
 void put_unused_fd(unsigned int fd);
 void fd_install(unsigned int fd, struct file *file);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A slice's whole life: created, configured, opened, used by anybody, closed, removed,
- * again and again, with an operator who changes his mind and memory that runs out.
- * Who may touch what is checked at every access to guest memory (guest.c), what the
- * registers say after every step (vmm.c), and that nothing is left at the end (here).
+ * The whole life of a slice: it is created, configured, opened, used by anybody, closed and
+ * removed, again and again, while an operator changes settings and memory runs out.
+ * guest.c checks every access to guest memory, vmm.c checks the registers after every step,
+ * and this file checks that nothing is left at the end.
  *
  *	fuzz_device SEED STEPS		or -- FILE ..., or libFuzzer, with -DLIBFUZZER
  */
@@ -25,7 +25,7 @@ static struct vgpu_device *device;
 static struct mdev_device mdev;
 static bool opened;
 static bool lending;		/* the engine is */
-static u64 last_tenant;		/* the one under which it was opened last */
+static u64 last_tenant;		/* the tenant at its last opening */
 static u64 lives, opens, refused_opens, refused_probes, neighbours;
 
 /* parent.c, netlink.c and netlink_event.c are not part of this program. */
@@ -85,7 +85,7 @@ void guest_let_go(struct vfio_device *vdev)
 	close_device();
 }
 
-/* A generation that somebody has read never comes back, whatever became of its tenant. */
+/* A generation that somebody has read never comes back, whatever happened to its tenant. */
 static void configure_tenant(const char *name, const struct vgpu_group_params *params)
 {
 	static u64 last_generation;
@@ -99,7 +99,7 @@ static void configure_tenant(const char *name, const struct vgpu_group_params *p
 	last_generation = tenant->generation;
 }
 
-/* What the engine takes to change hands must be worth it. */
+/* A change of the engine's holder must be worth its cost. */
 static u64 timeslice_ns(void) { return (lending ? 20 : 1) * NSEC_PER_MSEC; }
 
 static void configure(void)
@@ -147,7 +147,7 @@ static void set_chunk(void)
 	vgpu_engine_configure(&parent->engine, &params);
 }
 
-/* Another accelerator comes and goes: what it is measured to take is nothing to this one. */
+/* Another accelerator comes and goes: measurements of it do not affect this one. */
 static void have_a_neighbour(void)
 {
 	static struct vgpu_engine neighbour;
@@ -191,7 +191,7 @@ static void remove_device(void)
 {
 	struct vgpu_device *removed = device;
 
-	/* Others may look at it until it is known to be gone. */
+	/* Others may access it until it is known to be gone. */
 	get_device(&removed->vdev.device);
 	vgpu_mdev_driver.remove(&mdev);
 	device = NULL;
@@ -246,7 +246,7 @@ static void live(unsigned int steps)
 	}
 }
 
-/* One that executes, or one that is lent to processes. */
+/* An engine that executes, or one that is lent to processes. */
 static const struct vgpu_engine_ops *some_engine(void)
 {
 	lending = sim_below(4) == 1;

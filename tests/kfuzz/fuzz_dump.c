@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Lists of GPUs, tenants and slices, taken in parts of any length while all come and go: what was
- * there all the time is listed, nothing twice, and the list says that something changed
- * exactly when something did.
+ * Lists of GPUs, tenants and slices, read in parts of any length while all come and go. Every
+ * object that existed all the time is listed, none is listed twice, and the list reports a
+ * change exactly when there was one.
  *
  *	fuzz_dump SEED LISTS
  */
@@ -17,22 +17,22 @@
 
 struct genl_family vgpu_family;
 
-static struct vgpu_parent gpus[GPUS];	/* @generation: number of the change that brought it */
-static u64 gpu_lives[GPUS];	/* the same; stays when it goes: a list may still be at it */
-static struct vgpu_tenant tenants[GPUS * TENANTS];	/* the same; 0: it is not there */
+static struct vgpu_parent gpus[GPUS];	/* @generation: number of the change that created it */
+static u64 gpu_lives[GPUS];	/* the same; kept when it goes: a list may refer to it */
+static struct vgpu_tenant tenants[GPUS * TENANTS];	/* the same; 0: it does not exist */
 static struct vgpu_device slices[GPUS * SLICES];
 static u64 slice_lives[GPUS * SLICES];	/* as @generation */
 static unsigned int changes = 1;
 static u64 ids;
 static u64 lists, changed_lists, empty_lists, refused_lists, parts;
 
-static struct nlmsghdr messages[PART_MAX + 1];	/* the last is taken back */
-static const void *objects[PART_MAX];	/* what they are about */
-static u64 lives[PART_MAX];		/* which of its lives */
+static struct nlmsghdr messages[PART_MAX + 1];	/* the last one is removed again */
+static const void *objects[PART_MAX];	/* the object of each message */
+static u64 lives[PART_MAX];		/* which life of that object */
 static unsigned int room;
 static const char *only;
 
-/* Neither guests nor other parts of the module are in this program. */
+/* This program has neither guests nor other parts of the module. */
 int guest_access(struct vfio_device *vdev, u64 guest, void *data, size_t bytes, bool write)
 {
 	REQUIRE(!"a list touches no guest memory");
@@ -122,7 +122,7 @@ static void change_tenant(struct vgpu_parent *gpu, struct vgpu_tenant *tenant)
 	mutex_unlock(&gpu->lock);
 }
 
-/* Under another UUID, or under that which it had. */
+/* With a new UUID, or with its old one. */
 static void change_slice(struct vgpu_parent *gpu, struct vgpu_device *slice)
 {
 	u64 *life = &slice_lives[slice - slices];
@@ -184,10 +184,10 @@ static void note(struct listed *listed, const void *object, u64 life)
 	*before = life;
 }
 
-/* What went and came again is something else. */
+/* An object that was removed and created again is a different one. */
 static bool stayed(u64 came, unsigned int began) { return came && came <= began; }
 
-/* What is on a GPU that stayed, and stayed itself, is listed if such things are, of that GPU. */
+/* An object that stayed, on a GPU that stayed, is in a list of its kind for that GPU. */
 static void check_on_gpus(const u64 *listed, unsigned int each, bool wanted, unsigned int began,
 			  u64 (*came)(unsigned int number))
 {

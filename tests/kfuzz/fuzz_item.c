@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Descriptors against the parser: what it accepts and refuses is what the document
- * says, and an accepted one's operands lie where the document allows.
+ * Descriptors against the parser: it accepts and refuses what the document says, and the
+ * operands of an accepted descriptor lie where the document allows.
  *
  *	fuzz_item SEED CASES		or libFuzzer, with -DLIBFUZZER
  */
@@ -39,7 +39,10 @@ static void check_operand(const struct vgpu_operand *found, const struct extent 
 			wanted->at + wanted->bytes <= memory->bytes);
 }
 
-/* The gate of holds goes by the kind of work, and by nothing else that a guest says of its length. */
+/*
+ * The gate of holds depends on the kind of work, and on nothing else that a guest says about its
+ * length.
+ */
 static void check_info(const struct vgpu_item *item)
 {
 	struct vgpu_item_info info = vgpu_item_info(item);
@@ -70,7 +73,7 @@ static void check(const struct vgpu_desc *desc, struct vgpu_memory *memory)
 	check_info(&item);
 }
 
-/* The input as descriptors as they are, then as choices. */
+/* Use the input as raw descriptors, then as choices. */
 static void run(const u8 *input, size_t bytes)
 {
 	static u8 data[MEMORY_BYTES];

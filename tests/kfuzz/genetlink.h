@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Generic netlink as a dump sees it; who takes the messages is the program (fuzz_dump.c). */
+/* Generic netlink for a dump; the program (fuzz_dump.c) receives the messages. */
 #ifndef KFUZZ_GENETLINK_H
 #define KFUZZ_GENETLINK_H
 
@@ -31,7 +31,7 @@ void *genlmsg_put(struct sk_buff *skb, u32 portid, u32 seq, const struct genl_fa
 void genlmsg_cancel(struct sk_buff *skb, void *header);
 void genlmsg_end(struct sk_buff *skb, void *header);
 
-/* As include/net/netlink.h has it; of every message and of the one that ends a list. */
+/* As in include/net/netlink.h; for every message and for the one that ends a list. */
 static inline void nl_dump_check_consistent(struct netlink_callback *cb, struct nlmsghdr *header)
 {
 	if (cb->prev_seq && cb->seq != cb->prev_seq)

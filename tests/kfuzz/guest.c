@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Guest memory has no contents: each read gives other bytes, as if the guest rewrote
- * it all the time. What the device read is remembered; everything it does later must
- * follow from that and nothing else: where it reads operands, what it writes where,
- * what it answers.
+ * Guest memory has no contents: each read returns other bytes, as if the guest rewrote it all
+ * the time. The device's reads are recorded. Everything it does later must follow from them
+ * and from nothing else: where it reads operands, what it writes where, what it answers.
  */
 #include "guest.h"
 
@@ -11,13 +10,13 @@
 #include "engine/engine.h"
 #include "engine/ring.h"
 
-#define ITEMS 4096u		/* more than can be on their way */
+#define ITEMS 4096u		/* more than can be in progress */
 #define DMA_BYTES_MAX (64u << 10)
 
 struct seen {
 	struct vgpu_desc desc;
 	u32 faults;
-	u32 crc, written_crc;	/* of its first source, and of what it wrote */
+	u32 crc, written_crc;	/* of its first source, and of the bytes it wrote */
 	u64 read, written;
 	bool good;
 };
@@ -59,7 +58,7 @@ void guest_enabled(struct vgpu_ring *new)
 void guest_disabled(void)
 {
 	ring = NULL;
-	/* However it ended: what was moved is counted, and the log knows of each mistake. */
+	/* However the item ended, its transfers are counted, and the log has each mistake. */
 	REQUIRE(opened->stats.dma_bytes - counted_before == moved);
 	REQUIRE(opened->stats.errors - errors_before == sim_counts.told_stops - stops_before);
 }
@@ -80,7 +79,7 @@ static bool inside(u64 at, u64 bytes, u64 from, u64 size)
 	return at >= from && at - from <= size && bytes <= size - (at - from);
 }
 
-/* Descriptors come in order, none beyond the doorbell, none across the ring's end. */
+/* Descriptors are read in order, none beyond the doorbell, none across the ring's end. */
 static bool fetches(u64 at, void *data, size_t bytes)
 {
 	u32 number = ring->fetched, index = number & (rings.entries - 1);
@@ -116,7 +115,7 @@ static void fill(u8 *data, size_t bytes)
 		memcpy(data + ((bytes - sizeof(word)) & ~3ul), &word, sizeof(word));
 }
 
-/* An operand is read once from start to end, sources in their order. */
+/* An operand is read once from start to end; sources are read in their order. */
 static bool reads_operand(u64 at, u8 *data, size_t bytes)
 {
 	struct seen *is = item(ring->fetched);
@@ -173,7 +172,7 @@ static u32 factorial(u32 n)
 	return product;
 }
 
-/* The result is made of the bytes that were read once, whatever is there by now. */
+/* The result is made of the bytes that were read once, even if memory has changed since. */
 static void check_result(const struct seen *is, u64 result)
 {
 	bool staged = !(is->desc.flags & VGPU_DESC_SRC_DEVICE);
@@ -224,7 +223,7 @@ static bool shadows(u64 at, const void *data, size_t bytes)
 	return true;
 }
 
-/* Does not answer until killed, or until it does. */
+/* Does not answer until the accessing thread is killed, or until it does. */
 static bool answers(void)
 {
 	if (!guest_silent && !sim_one_in(250))
@@ -245,7 +244,7 @@ int guest_access(struct vfio_device *vdev, u64 guest, void *data, size_t bytes, 
 	bool allowed;
 
 	REQUIRE(opened && vdev == &opened->vdev);
-	if (opened->ring)	/* enabled by what is not over yet */
+	if (opened->ring)	/* the call that enables it has not returned yet */
 		guest_enabled(opened->ring);
 	REQUIRE(ring && current->coroutine == ring->worker->coroutine);
 	REQUIRE(bytes && bytes <= DMA_BYTES_MAX && guest + bytes > guest);
@@ -255,7 +254,7 @@ int guest_access(struct vfio_device *vdev, u64 guest, void *data, size_t bytes, 
 		guest_counts.refused_accesses++;
 		return -EFAULT;
 	}
-	/* while it waited it may have been told to stop; the VMM still waits for it */
+	/* it may have been told to stop while it waited; the VMM still waits for it */
 	REQUIRE(ring);
 	if (write)
 		allowed = writes_operand(guest, data, bytes) || completes(guest, data, bytes) ||

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The rest of the kernel that the module believes to run in: memory, which may run
- * out, user space, eventfds, and VFIO, whose file the fuzzer is.
+ * The rest of the kernel in which the module seems to run: memory, which may run
+ * out, user space, eventfds, and VFIO, whose file the fuzzer uses.
  */
 #include "sim.h"
 
@@ -31,7 +31,7 @@ void kfuzz_tell(const char *format, ...)
 	vsnprintf(line, sizeof(line), format, arguments);
 	va_end(arguments);
 	if (!strncmp(line, "stopped for ", 12))
-		sim_counts.told_stops++;	/* by a thread, maybe */
+		sim_counts.told_stops++;	/* possibly by a thread */
 	else if (strstr(line, " refused"))
 		memcpy(current->told, line, sizeof(line));
 }
@@ -74,7 +74,7 @@ void *kfuzz_alloc(size_t bytes, gfp_t flags)
 	return calloc(1, bytes);
 }
 
-/* Only a guest says this, and a stream that is saved. */
+/* Only a guest, or a saved stream, contains this word. */
 static bool is_guests(u64 word)
 {
 	return word >> 16 == SIM_GUESTS >> 16 || !memcmp(&word, "VGPUMIG1", sizeof(word));
@@ -88,7 +88,7 @@ void kfree_sensitive(const void *memory)
 	free((void *)memory);
 }
 
-/* Nothing of a guest is left in memory that anybody may be given next, beyond what is cleared. */
+/* Memory that others may get next must hold nothing of a guest, beyond the part that is cleared. */
 void kvfree_sensitive(const void *memory, size_t cleared)
 {
 	size_t bytes = malloc_usable_size((void *)memory);
@@ -181,7 +181,7 @@ u32 vgpu_crc32c(u32 crc, const void *data, size_t bytes)
 	return crc;
 }
 
-/* ---- eventfds: the first few numbers are some, the others are not */
+/* ---- eventfds: the first few numbers are valid, the others are not */
 
 struct eventfd_ctx *eventfd_ctx_fdget(int fd)
 {
@@ -273,7 +273,7 @@ void put_device(struct device *device)
 
 void vfio_put_device(struct vfio_device *vdev) { put_device(&vdev->device); }
 
-/* The way between two states, with P2P; drivers/vfio/vfio_main.c has it as a table. */
+/* The path between two states, with P2P; drivers/vfio/vfio_main.c has it as a table. */
 int vfio_mig_get_next_state(struct vfio_device *vdev, enum vfio_device_mig_state now,
 			    enum vfio_device_mig_state wanted, enum vfio_device_mig_state *next)
 {
@@ -381,8 +381,8 @@ void vfio_info_cap_shift(struct vfio_info_cap *caps, size_t offset)
 }
 
 /*
- * Guest memory answers, fails, or does not answer for as long as it likes, until its
- * accessor is killed; others run meanwhile.
+ * Guest memory answers, fails, or does not answer for any time, until its accessor is killed.
+ * Other threads run meanwhile.
  */
 int vfio_dma_rw(struct vfio_device *vdev, dma_addr_t guest, void *data, size_t bytes,
 		bool write)

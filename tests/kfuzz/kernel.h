@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * As much of the kernel as the module's files need to run in a process, without
- * parallelism: kernel threads are coroutines that change places where a kernel
- * could preempt or sleep, time is a counter, and every misuse that lockdep, KASAN
- * or the atomic-sleep check would report ends the process.
+ * The part of the kernel that the module's files need to run in a process, without parallelism.
+ * Kernel threads are coroutines that switch where a kernel could preempt or sleep, time is a
+ * counter, and every misuse that lockdep, KASAN or the atomic-sleep check would report ends the
+ * process.
  *
- * Every <linux/...> header that a file of the module names is this one (build.py).
+ * Every <linux/...> header that a file of the module includes leads to this one (build.py).
  */
 #ifndef KFUZZ_KERNEL_H
 #define KFUZZ_KERNEL_H

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Nothing that is shared is left to somebody who does not answer: whatever children and gates
- * say or do not say, there is a moment at which the module looks again. What the children of
- * a slice read is what has become of its lease.
+ * Nothing that is shared stays with a process that does not answer: whatever children and gates
+ * report or do not report, the module looks again at some moment. The lease pages that the
+ * children of a slice read have the present state of its lease.
  */
 #include "leases.h"
 
@@ -11,7 +11,7 @@
 
 struct lease_counts lease_counts;
 
-/* It is not taken twice; later is too late. */
+/* The timer must be set for no later than this. */
 static void check_alarm(const struct vgpu_engine *engine, u64 at_ns)
 {
 	REQUIRE(engine->lease_timer.armed && engine->lease_timer.expires_ns <= at_ns);
@@ -31,11 +31,11 @@ static void check_holder(const struct vgpu_engine *engine)
 	else if (!arbiter->closing)
 		check_alarm(engine, holder->lease.expires_ns + grace_ns);
 	else
-		/* It answers, or it is killed, and then has no child any more. */
+		/* The executor answers, or it is killed, and then has no child any more. */
 		REQUIRE(holder->gate_pending || !sim_work_is_done());
 }
 
-/* Only an executor that is there has been asked, and not for ever. */
+/* Only an executor that exists has been asked, and the wait for its answer has a limit. */
 static void check_gate(const struct vgpu_device *device)
 {
 	const struct vgpu_engine *engine = &device->parent->engine;
@@ -50,7 +50,7 @@ static void check_gate(const struct vgpu_device *device)
 		check_alarm(engine, party->gate_asked_ns + engine->arbiter.settings.gate_limit_ns);
 }
 
-/* Who has work, and nobody has the engine, is let wait by its cap. */
+/* If a slice has work and no slice has the engine, the slice waits because of its cap. */
 static void check_turn(const struct vgpu_device *device)
 {
 	const struct vgpu_engine *engine = &device->parent->engine;
@@ -69,7 +69,7 @@ static void check_page(const struct vgpu_device *device)
 	if (!device->binding)
 		return;
 	page = vgpu_binding_lease(device->binding);
-	/* Until something becomes of it there is none. */
+	/* There is no lease until the slice gets one. */
 	if (!page->lease)
 		return;
 	lease_counts.pages++;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Leases, gates and the timer of an engine that lends, as they must be at any time. */
+/* Checks of leases, gates and the timer of an engine that lends, which hold at any time. */
 #ifndef KFUZZ_LEASES_H
 #define KFUZZ_LEASES_H
 
@@ -7,7 +7,7 @@
 
 #include "vgpu.h"
 
-/* How often somebody waited for a lease's end, a gate, or a turn that comes with time, ... */
+/* How often a check met a wait for a lease's end, for a gate, for a turn that time brings, ... */
 struct lease_counts {
 	u64 ends, gates, turns, pages, confined;
 };

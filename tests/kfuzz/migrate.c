@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Streams that were saved from this device, or from another one, as they are or
- * spoiled; given back whole, in parts, too long, or after the device has changed.
+ * Streams that were saved from this device, or from another one, unchanged or
+ * corrupted; restored whole, in parts, too long, or after the device has changed.
  */
 #include "vmm.h"
 
@@ -11,13 +11,13 @@
 #define STREAM_MAX (sizeof(struct vgpu_migration_header) + (64u << 10) + 64)
 #define PIECE_MAX 8192u
 #define PATIENCE_NS (40 * NSEC_PER_SEC)		/* dma_timeout_ms and ten seconds */
-#define THROTTLE_NS (100 * NSEC_PER_MSEC)	/* what a storm of resets may cost before that */
+#define THROTTLE_NS (100 * NSEC_PER_MSEC)	/* the most that a storm of resets may add */
 
 static struct file *file;
-static u8 stream[STREAM_MAX] __attribute__((aligned(8)));	/* the last one that was saved whole */
+static u8 stream[STREAM_MAX] __attribute__((aligned(8)));	/* the last complete one */
 static size_t stream_bytes, taken, given;
-static bool memory_held;	/* by what is not there */
-static bool spoiled;		/* or not given as it is */
+static bool memory_held;	/* by a reference that only the fuzzer has */
+static bool spoiled;		/* or not restored unchanged */
 
 enum vfio_device_mig_state migrate_state(struct vgpu_device *device)
 {
@@ -61,7 +61,7 @@ static size_t whole(const struct vgpu_device *device)
 	       sizeof(struct vgpu_migration_trailer);
 }
 
-/* Could a device have made this of itself? Configuration space: vmm.c looks at it all the time. */
+/* Could a device have saved this state? vmm.c checks configuration space all the time. */
 static bool possible(struct vgpu_device *device)
 {
 	const struct vgpu_migration_header *h = (struct vgpu_migration_header *)stream;
@@ -88,7 +88,7 @@ static bool possible(struct vgpu_device *device)
 	       block(h->shadow, 64, 64);
 }
 
-/* One field, mostly by little; a checksum that would betray it is made anew. */
+/* Change one field, mostly a little; a checksum that would reveal the change is computed anew. */
 static void spoil(void)
 {
 	struct vgpu_migration_header *header = (struct vgpu_migration_header *)stream;
@@ -134,7 +134,7 @@ static void spoil(void)
 	header->checksum = vgpu_migration_checksum(header);
 }
 
-/* What the log says of a state that was not reached, if it says anything. */
+/* The log's message about a state that was not reached, if it has one. */
 static void check_told(enum vfio_device_mig_state before, enum vfio_device_mig_state wanted,
 		       long error)
 {
@@ -165,7 +165,7 @@ static bool at_work(const struct vgpu_device *device)
 	return item && item->ring->memory == device->memory;
 }
 
-/* May a pause take as long as it can? Not for the rest of an item that can begin anew. */
+/* May a pause take the maximum time? Not for the rest of an item that can begin anew. */
 static bool may_be_late(const struct vgpu_device *device)
 {
 	const struct vgpu_item *item;
@@ -198,7 +198,7 @@ static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wan
 		vmm_discarded();
 		vmm_counts.refused_streams++;
 	}
-	/* Whether or not it went on from there. */
+	/* This holds whether or not it went on from there. */
 	if (before == VFIO_DEVICE_STATE_RESUMING && after != before &&
 	    after != VFIO_DEVICE_STATE_ERROR) {
 		REQUIRE(given == stream_bytes && possible(device));
@@ -231,7 +231,7 @@ static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wan
 		spoil();
 }
 
-/* The worker is in the middle of an access, if there is anything that it may fetch. */
+/* Bring the worker into the middle of an access, if there is anything to fetch. */
 static void fall_silent(struct vgpu_device *device)
 {
 	struct vgpu_ring *ring = device->ring;
@@ -243,8 +243,8 @@ static void fall_silent(struct vgpu_device *device)
 }
 
 /*
- * Nothing is stopped, saved or restored while an item that was dropped may be at work on device memory;
- * that takes no longer where guest memory has to be waited for first.
+ * Nothing is stopped, saved or restored while a dropped item may still use device memory.
+ * This takes no longer if the worker has to wait for guest memory first.
  */
 static void stop_too_early(struct vgpu_device *device)
 {
@@ -318,13 +318,16 @@ static void give(struct vgpu_device *device, size_t bytes)
 		REQUIRE(sim_told("position") || sim_told_restoring(""));
 	else if (done == -EFAULT || done == -ENODEV)
 		REQUIRE(sim_told_nothing());
-	/* Who writes is told of what cannot be restored, not who starts the VM. */
+	/*
+	 * The writer of a stream that cannot be restored gets an error, not the caller that starts
+	 * the VM.
+	 */
 	if (done > 0 && given == whole(device))
 		REQUIRE(possible(device));
 	free(user);
 }
 
-/* What a VMM does, from the beginning to the end unless something is refused. */
+/* The steps of a VMM, from the beginning to the end unless one is refused. */
 static void round_trip(struct vgpu_device *device)
 {
 	if (migrate_state(device) == VFIO_DEVICE_STATE_ERROR)
@@ -347,7 +350,7 @@ static void round_trip(struct vgpu_device *device)
 
 void migrate_step(struct vgpu_device *device)
 {
-	/* What an executor knows cannot be saved. */
+	/* The state that an executor has cannot be saved. */
 	REQUIRE(!device->vdev.mig_ops == device->parent->engine.ops->lends);
 	if (!device->vdev.mig_ops)
 		return;

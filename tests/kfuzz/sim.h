@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the fuzzer decides and asks of the kernel it plays (kernel.c, threads.c). */
+/* The fuzzer's interface to the kernel that it simulates (kernel.c, threads.c). */
 #ifndef KFUZZ_SIM_H
 #define KFUZZ_SIM_H
 
 #include "kernel.h"
 
-/* Choices come from the input while it lasts, then from a generator it seeds. */
+/* Choices come from the input while it lasts, then from a generator seeded by it. */
 extern const u8 *sim_input;
 extern size_t sim_input_left;
 void sim_begin(const u8 *input, size_t bytes);
@@ -13,7 +13,7 @@ u64 sim_below(u64 limit);
 u64 sim_random(void);			/* never from the input: bulk data */
 static inline bool sim_one_in(u64 n) { return sim_below(n) == 0; }
 
-/* Give others a turn where a kernel could; in a process nobody else exists. */
+/* Let other threads run where a kernel could preempt; in a process there are no others. */
 void sim_preempt(void);
 void sim_maybe_preempt(void);
 /* The process sleeps and the threads run. */
@@ -21,27 +21,27 @@ void sim_sleep(u64 ns);
 
 /* At most one allocation in @rate fails; 0: none does. */
 extern unsigned int sim_failures;
-/* What is left of a life: everything must be zero when the last device is gone. */
+/* Leftovers of a life: all must be zero when the last device is gone. */
 struct sim_leaks {
 	u64 allocations, memcgs, eventfds, threads, timers, files, pids;
 };
 struct sim_leaks sim_leaks(void);
 u64 sim_threads_left(void);
-bool sim_is_asleep(const struct task_struct *task);	/* and has to be woken, and was not */
+bool sim_is_asleep(const struct task_struct *task);	/* asleep, and not woken yet */
 u64 sim_timers_left(void);
-u64 sim_files_left(void);	/* and pages, mappings and descriptors */
+u64 sim_files_left(void);	/* including pages, mappings and descriptors */
 u64 sim_pids_left(void);
 bool sim_work_is_done(void);
 void sim_finish_work(void);	/* nothing is pending afterwards */
 
-/* What a process does with files: a descriptor's becomes its own, and a file is mapped. */
+/* A process's use of files: it gets a descriptor's file, and maps a file. */
 struct file *sim_take_fd(unsigned int fd);
 struct file *sim_open(const struct file_operations *ops);	/* or an ERR_PTR */
 struct vm_area_struct *sim_map_begin(struct file *file, u64 offset, u64 bytes,
 				     unsigned long flags);
 void sim_unmap(struct vm_area_struct *vma);
 
-/* Words that begin like this come from a guest and from nobody else. */
+/* Words that begin like this come only from a guest. */
 #define SIM_GUESTS 0x6775657374730000ull
 
 /* Memory that "user space" may pass to ioctls, one range at a time. */
@@ -54,9 +54,9 @@ bool sim_told_restoring(const char *fault);	/* which one begins like this */
 void sim_forget_told(void);
 
 extern u64 sim_now_ns;
-#define SIM_CLOCK_NS 456	/* to look at the clock takes less */
+#define SIM_CLOCK_NS 456	/* reading the clock takes less */
 
-/* The machine's other half: guest memory, and the user of a device that goes. */
+/* The other half of the machine: guest memory, and the user of a device that is removed. */
 int guest_access(struct vfio_device *vdev, u64 guest, void *data, size_t bytes, bool write);
 void guest_let_go(struct vfio_device *vdev);
 
@@ -64,7 +64,7 @@ void guest_let_go(struct vfio_device *vdev);
 struct sim_counts {
 	u64 preemptions, failed_allocations, timeouts, dma_reads, dma_writes, signals;
 	u64 spinlocks, wakes;	/* by the process */
-	u64 watched_locks;	/* times that it took that one */
+	u64 watched_locks;	/* how often that lock was taken */
 	u64 interrupts;		/* of timers */
 	u64 told_stops;		/* lines in the log about slices that have stopped */
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Three slices that share an engine that lends, and their guests: windows only. The state of
- * each window moves as uapi/vgpu_device.h says and no other way, and the completion vector
- * comes when there was no event before. The first slice has a VMM of its own (vmm.c), which
- * resets it in every way there is.
+ * Three slices that share an engine that lends, and their guests, which use windows only. The
+ * state of each window changes only as uapi/vgpu_device.h says, and the completion vector
+ * comes when there was no event before. The first slice has its own VMM (vmm.c), which
+ * resets it in every possible way.
  */
 #include "slices.h"
 
@@ -17,7 +17,7 @@
 #define REGION(index) ((u64)(index) << 40)
 #define BAR0 REGION(VFIO_PCI_BAR0_REGION_INDEX)
 #define CONFIG REGION(VFIO_PCI_CONFIG_REGION_INDEX)
-#define VECTOR_FD 20	/* and those after it: nobody else's */
+#define VECTOR_FD 20	/* this one and those after it are used for nothing else */
 #define MAPS 8
 
 #define FREE BIT(VGPU_WINDOW_FREE)
@@ -32,7 +32,7 @@ struct slice {
 	struct mdev_device mdev;
 	bool open;
 	u8 seen[VGPU_WINDOWS_MAX];
-	/* interrupts that must and may have come since it was known */
+	/* interrupts that must and that may have come since it was last checked */
 	bool tracked;
 	u64 signals, least, most;
 };
@@ -43,7 +43,7 @@ u64 slices_moves[SLICES];
 static struct slice slices[SLICES];
 static struct vgpu_parent *parent;
 static struct vm_area_struct *maps[MAPS];
-static struct file vfio_file;	/* by which a VMM maps */
+static struct file vfio_file;	/* for the mappings of a VMM */
 
 /* ---- accesses */
 
@@ -75,7 +75,7 @@ static void put(struct vgpu_device *device, u32 offset, u32 value)
 	REQUIRE(transfer(device, BAR0 + offset, &value, sizeof(value), true) == sizeof(value));
 }
 
-/* Whatever a guest does with its windows, who needs the engine does not notice. */
+/* Nothing that a guest does with its windows delays a thread that needs the engine. */
 static u32 get_cheaply(struct vgpu_device *device, u32 offset)
 {
 	u64 locks = sim_counts.watched_locks;
@@ -127,7 +127,7 @@ static void note(struct slice *slice, u32 number, u8 now, enum deed deed)
 	slice->seen[number] = now;
 }
 
-/* Of a window that is free nothing is left, nor has one a child that cannot be used. */
+/* Nothing is left of a free window, and no free window has a child that cannot be used. */
 static void check_window(const struct vgpu_window *window)
 {
 	const struct inode *memory = window->memory ? file_inode(window->memory) : NULL;
@@ -136,14 +136,14 @@ static void check_window(const struct vgpu_window *window)
 		REQUIRE(!window->given);
 	if (window->state == VGPU_WINDOW_FREE || window->state == VGPU_WINDOW_LOST)
 		REQUIRE(!window->child);
-	/* Whose executor is gone is not left open. */
+	/* A window whose executor is gone is not left open. */
 	if (window->state == VGPU_WINDOW_OPEN && window->given && bound_is_quiet())
 		REQUIRE(window->child);
 	for (int i = 0; memory && window->state == VGPU_WINDOW_FREE && i < KFUZZ_PARTS; i++)
 		REQUIRE(!memory->written[i]);
 }
 
-/* @number: of the window that the guest has just done something with, or all. */
+/* @number: the window that the guest has just used, or all. */
 static void look_at_states(struct slice *slice, u32 number, enum deed deed)
 {
 	struct vgpu_device *device = slice->device;
@@ -221,14 +221,14 @@ static void connect(struct slice *slice)
 	if (device->vdev.ops->ioctl(&device->vdev, VFIO_DEVICE_SET_IRQS, (unsigned long)words))
 		return sim_user(NULL, 0);
 	sim_user(NULL, 0);
-	/* An event that nobody was interrupted for would keep all others from doing so. */
+	/* An event without an interrupt would keep all later events from raising one. */
 	take_events(slice);
 	slice->tracked = bound_is_quiet() && !device->windows.events;
 	slice->signals = sim_signals(VECTOR_FD + number);
 	slice->least = slice->most = 0;
 }
 
-/* Children learn that what they know belongs to a time that is over. */
+/* Children learn that their knowledge is out of date. */
 static void reset_by_register(struct vgpu_device *device)
 {
 	const struct vgpu_binding *binding = device->binding;
@@ -243,7 +243,7 @@ static void reset(struct slice *slice)
 {
 	bool some = slice->device->windows.events;
 
-	/* Whoever else is faster than this makes some that nobody sees. */
+	/* A thread that is faster than this one adds changes that this one does not see. */
 	slice->least += some;
 	slice->most++;
 	if (sim_below(4)) {
@@ -299,7 +299,7 @@ static void map(struct slice *slice, u32 number)
 	slice_counts.mapped++;
 }
 
-/* A process writes into its window, by what it has mapped. */
+/* A process writes into its window through its mapping. */
 static void write_memory(struct slice *slice, u32 number)
 {
 	struct vgpu_window *window = &slice->device->windows.window[number % VGPU_WINDOWS_MAX];
@@ -375,7 +375,7 @@ static void remove_slice(struct slice *slice)
 {
 	struct vgpu_device *device = slice->device;
 
-	/* Others may look at it until it is known to be gone. */
+	/* Others may access it until it is known to be gone. */
 	get_device(&device->vdev.device);
 	vgpu_mdev_driver.remove(&slice->mdev);
 	slice->device = NULL;
@@ -437,7 +437,7 @@ void slices_step(void)
 	slices_look();
 }
 
-/* Nobody else has the engine while one slice does, whatever its pages say. */
+/* No other slice has the engine while one does, whatever its pages say. */
 static void check_leases(void)
 {
 	const struct vgpu_lease_page *said = NULL;

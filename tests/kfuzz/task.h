@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Locks, threads, time, timers and deferred work, as threads.c plays them. */
+/* Locks, threads, time, timers and deferred work, simulated by threads.c. */
 #ifndef KFUZZ_TASK_H
 #define KFUZZ_TASK_H
 
-/* Held by who may be interrupted, and wanted by an interrupt, it would never be free. */
+/* If an interruptible thread held a lock that an interrupt wants, the lock would never be free. */
 typedef struct { bool held, interruptible, interrupts; } spinlock_t;
 struct mutex { struct task_struct *owner; };
 typedef struct { u64 woken; } wait_queue_head_t;
@@ -32,7 +32,7 @@ bool kfuzz_mutex_held(const struct mutex *lock);
 			 struct mutex *: kfuzz_mutex_held((const void *)(lock)), default: true))
 void might_sleep(void);
 
-/* Who holds @lock is not preempted: there is no reader while something is being written. */
+/* The holder of @lock is not preempted, so there is no reader during a write. */
 
 #define rcu_read_lock() ((void)0)
 #define rcu_read_unlock() ((void)0)
@@ -47,7 +47,7 @@ void might_sleep(void);
 		while (!(condition)) \
 			kfuzz_wait(); \
 	} while (0)
-/* Who sleeps is woken, or has a signal. */
+/* A sleeping thread is woken, or has a signal. */
 #define wait_event_interruptible(head, condition) \
 	({ \
 		int error_ = 0; \
@@ -61,7 +61,7 @@ void might_sleep(void);
 	})
 int kfuzz_sleep_on(const wait_queue_head_t *head, u64 woken);	/* if not woken since */
 void wake_up_interruptible(wait_queue_head_t *head);
-void kfuzz_wait(void);	/* let the others run until something happens */
+void kfuzz_wait(void);	/* run the others until something happens */
 
 /* ---- tasks and time */
 
@@ -76,7 +76,7 @@ struct task_struct {
 	struct { u64 sum_exec_runtime; } se;
 	struct mm_struct *mm;
 	struct pid *tgid;
-	const void *user_memory;	/* what its system call may touch */
+	const void *user_memory;	/* the memory that its system call may access */
 	size_t user_bytes;
 	char told[128];			/* the log's last refusal since then */
 	struct kfuzz_coroutine *coroutine;
@@ -90,7 +90,7 @@ struct task_struct {
 #define MIN_NICE (-20)
 #define num_online_cpus() 2u
 
-/* Of a thread group; whose is current is the program's to say. */
+/* For a thread group; the program decides which one is current. */
 struct pid { int refs; bool killed; };
 #define task_tgid(task) ((task)->tgid)
 struct pid *get_pid(struct pid *pid);
@@ -122,12 +122,12 @@ int cgroup_attach_task_all(struct task_struct *from, struct task_struct *task);
 #define fatal_signal_pending(task) signal_pending(task)
 void flush_signals(struct task_struct *task);
 #define allow_kernel_signal(number) ((void)0)
-/* Of the engine's thread; who runs at which priority changes nothing for a worker. */
+/* For the engine's thread; the priority of a worker changes nothing. */
 void kfuzz_set_waits(struct task_struct *task, bool waits);
 #define sched_set_fifo(task) kfuzz_set_waits(task, true)
 #define sched_set_fifo_low(task) kfuzz_set_waits(task, false)
 void sched_set_normal(struct task_struct *task, int nice);
-bool sim_is_realtime(void);	/* a worker that is: it keeps the processor from all others */
+bool sim_is_realtime(void);	/* such a worker keeps the processor from all others */
 bool single_task_running(void);
 #define cpu_relax() sim_maybe_preempt()
 void sim_maybe_preempt(void);
@@ -164,7 +164,7 @@ long wait_for_completion_killable_timeout(struct completion *completion, unsigne
 struct timer_list {
 	void (*run)(struct timer_list *timer);
 	u64 expires_ns;
-	struct timer_list *next;	/* of those that are armed */
+	struct timer_list *next;	/* the armed ones */
 	bool armed;
 };
 
@@ -173,14 +173,14 @@ void mod_timer(struct timer_list *timer, unsigned long expires);
 int timer_delete_sync(struct timer_list *timer);
 #define timer_shutdown_sync(timer) timer_delete_sync(timer)
 
-/* Fires in an interrupt, wherever there may be one. */
+/* Fires in an interrupt, wherever one is possible. */
 enum hrtimer_restart { HRTIMER_NORESTART };
 enum hrtimer_mode { HRTIMER_MODE_ABS };
 #define CLOCK_MONOTONIC 1
 struct hrtimer {
 	enum hrtimer_restart (*function)(struct hrtimer *timer);
 	u64 expires_ns;
-	struct hrtimer *next;	/* of those that are armed */
+	struct hrtimer *next;	/* the armed ones */
 	bool armed;
 };
 
@@ -193,7 +193,7 @@ int hrtimer_cancel(struct hrtimer *timer);
 
 struct work_struct {
 	void (*run)(struct work_struct *work);
-	struct work_struct *next;	/* of those that are pending */
+	struct work_struct *next;	/* the pending ones */
 	bool pending;
 };
 struct delayed_work { struct work_struct work; };

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a guest or its VMM can say, said to the module's own files in a process, under sanitizers.
+"""The input of a guest or its VMM, given to the module's own files in a process, under sanitizers.
 
-`fuzz_item.c` and `fuzz_device.c` say what is checked, `fuzz_dump.c` what of the operator's lists. Random bytes and the
-committed inputs here; ten million cases and libFuzzer in the long lane.
+`fuzz_item.c` and `fuzz_device.c` describe the checks, and `fuzz_dump.c` those of the operator's lists. Random bytes and
+the committed inputs run here; ten million cases and libFuzzer run in the long lane.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEVICE += ("descriptor", "kernel", "files", "threads")
 CASES_LONG = 10_000_000
 LIBFUZZER_S = 300
 
-# enum vgpu_error: what descriptors are refused for, and why slices stop.
+# enum vgpu_error: the reasons for refusing descriptors and for stopping slices.
 OF_DESCRIPTORS = (5, 6, 7, 8)
 OF_SLICES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 
@@ -44,7 +44,7 @@ def fuzz_device(folder: Path) -> Path:
 
 
 def run(program: Path, *arguments: object) -> dict[str, object]:
-    """What the program has counted; it has ended well."""
+    """Run the program, which must succeed; returns its counters."""
     command = [str(program), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}: {done.stderr[-6000:]}"
@@ -62,7 +62,7 @@ def items(program: Path, *, seed: int, cases: int) -> None:
 
 
 def devices(program: Path, *, seed: int, steps: int) -> None:
-    """Everything that can happen did happen: what is never reached is not tested."""
+    """Everything that can happen did happen: code that is never reached is not tested."""
     counted = run(program, seed, steps)
     faults = counted.pop("faults")
     assert isinstance(faults, list)
@@ -103,7 +103,7 @@ def corpus(folder: Path) -> list[Path]:
 
 
 def test_what_was_interesting_before_is_harmless(fuzz_device: Path, tmp_path: Path) -> None:
-    """Inputs that libFuzzer chose because each reaches something else."""
+    """Inputs that libFuzzer chose because each reaches other code."""
     paths = corpus(tmp_path / "corpus")
     assert len(paths) > 100
     done = subprocess.run([fuzz_device, "--", *paths], capture_output=True, text=True, check=False)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Threads as coroutines, time as a counter, and locks that notice their misuse. Who
- * runs next is chosen wherever a kernel could preempt or sleep.
+ * Threads as coroutines, time as a counter, and locks that detect misuse. The next
+ * thread is chosen wherever a kernel could preempt or sleep.
  */
 #include "sim.h"
 
@@ -21,10 +21,10 @@ struct kfuzz_coroutine {
 	void *data;
 	u64 wake_at_ns;
 	void *fake_stack;
-	int state;	/* what it will be when it calls schedule() */
+	int state;	/* its state once it calls schedule() */
 	bool used, started, sleeping, done, should_stop, killed, waits, realtime;
-	bool drives;	/* an engine: others have no say in their priority */
-	const wait_queue_head_t *head;	/* by which it is woken, once that counts another number */
+	bool drives;	/* an engine's thread: no other thread changes its priority */
+	const wait_queue_head_t *head;	/* it is woken once this counts more than @woken */
 	u64 woken;
 };
 
@@ -41,7 +41,7 @@ static struct work_struct *work;
 static struct pid process_pid;
 static u64 generator, spinlocks, pid_refs;
 static struct work_struct *at_work[8];
-static unsigned int working;	/* of @at_work */
+static unsigned int working;	/* entries of @at_work */
 static bool irqs_off, in_interrupt;
 static const void *process_stack;
 static size_t process_bytes;
@@ -154,7 +154,7 @@ static struct kfuzz_coroutine *other(void)
 	return NULL;
 }
 
-/* With interrupts off; nobody counts it as done by who was interrupted. */
+/* With interrupts off; its work does not count as that of the interrupted thread. */
 static void interrupt(struct hrtimer **at)
 {
 	struct hrtimer *timer = *at;
@@ -236,7 +236,7 @@ static bool run_work(void)
 	REQUIRE(working < ARRAY_SIZE(at_work));
 	at_work[working++] = now;
 	now->run(now);
-	/* It may be freed by now, and others may have begun or ended meanwhile. */
+	/* It may be freed by now, and other work may have begun or ended meanwhile. */
 	for (unsigned int i = 0; i < working; i++)
 		if (at_work[i] == now) {
 			at_work[i] = at_work[--working];
@@ -255,7 +255,7 @@ static bool is_at_work(const struct work_struct *some)
 
 bool sim_work_is_done(void) { return !work && !working; }
 
-/* Nobody can run: the clock jumps to what happens next. False if nothing will. */
+/* No thread can run: the clock jumps to the next event. False if there is none. */
 static bool time_passes(void)
 {
 	u64 next = U64_MAX;
@@ -267,7 +267,7 @@ static bool time_passes(void)
 	for (unsigned int i = 0; i < THREADS_MAX; i++) {
 		if (!coroutines[i].used || coroutines[i].done || !coroutines[i].sleeping)
 			continue;
-		/* One that nobody starts would seem to hang. */
+		/* A thread that nobody starts would look like a hang. */
 		REQUIRE(!i || coroutines[i].started);
 		next = min(next, coroutines[i].wake_at_ns);
 	}
@@ -279,7 +279,7 @@ static bool time_passes(void)
 	return true;
 }
 
-/* Wait without sleeping: somebody else must make what we wait for happen. */
+/* Wait without sleeping: another thread must bring about the event we wait for. */
 void kfuzz_wait(void)
 {
 	struct kfuzz_coroutine *next;
@@ -543,7 +543,7 @@ int hrtimer_try_to_cancel(struct hrtimer *timer)
 
 int hrtimer_cancel(struct hrtimer *timer)
 {
-	might_sleep();	/* whoever has what its function waits for may not wait for that */
+	might_sleep();	/* the caller must not hold what the timer's function waits for */
 	return hrtimer_try_to_cancel(timer);
 }
 
@@ -592,7 +592,7 @@ bool queue_work(struct workqueue_struct *queue, struct work_struct *new)
 	return true;
 }
 
-/* Whether it was pending; it is not at work afterwards either. */
+/* Returns whether it was pending; afterwards it is not running either. */
 bool cancel_work_sync(struct work_struct *old)
 {
 	struct work_struct **link = &work;
@@ -640,7 +640,7 @@ u64 sim_pids_left(void) { return pid_refs; }
 
 /* ---- locks */
 
-/* Nobody goes on with what was looked at before it is known to be of one moment. */
+/* A reader uses nothing that it read before it knows that all of it is of one moment. */
 
 void might_sleep(void)
 {

@@ -72,12 +72,12 @@ static void put_config(u32 offset, u32 value, size_t bytes)
 
 static bool lends(void) { return device->parent->engine.ops->lends; }
 
-/* Those that engine can do. */
+/* The operations that this engine has. */
 static u32 operations(void) { return lends() ? 0 : 0x7f; }
 
 static u32 features(void) { return lends() ? VGPU_FEATURE_WINDOWS : 0; }
 
-/* Bits that PCI makes writable in what this function has; FLR reads as zero. */
+/* Bits that PCI makes writable in the capabilities of this function; FLR reads as zero. */
 static u8 writable(u32 offset)
 {
 	switch (offset) {
@@ -146,13 +146,13 @@ static void look_at_error(u32 error)
 		return;
 	known_error = error;
 	vmm_counts.faults[error]++;
-	/* Where the engine lends there is no operation that it knows. */
+	/* An engine that lends has no operations. */
 	if (error >= VGPU_ERROR_OP && error <= VGPU_ERROR_CHUNK && !lends())
 		REQUIRE(guest_deserves(number, error));
 }
 
 /*
- * The guest's clock stands still or goes on; it is never set back. To look again when it
+ * The guest's clock stands still or goes on; it is never set back. Reading it again while it
  * stands still costs others nothing.
  */
 static void look_at_run_ns(u64 least_ns)
@@ -224,7 +224,9 @@ void vmm_opened(struct vgpu_device *opened, bool first)
 	known = NULL;
 	known_error = 0;
 	look_at_run_ns(0);
-	/* An executor may have said that its children use the processor, before there were any. */
+	/*
+	 * An executor may have reported that its children use the processor before there were any.
+	 */
 	if (first && !lends())
 		REQUIRE(!known_run_ns);
 	REQUIRE(transfer(CONFIG, first_config, CONFIG_BYTES, false) == CONFIG_BYTES);
@@ -258,7 +260,7 @@ static void start(void)
 	put(VGPU_REG_CONTROL, VGPU_CONTROL_ENABLE);
 }
 
-/* Of a slice that has stopped nothing costs others anything. */
+/* A stopped slice costs others nothing. */
 static void put_doorbell(u32 value)
 {
 	bool stopped = known ? known->dead : get(VGPU_REG_ERROR);
@@ -334,7 +336,7 @@ static void access_anything(bool write)
 		expected = min(bytes, size - offset);
 		REQUIRE(done == (ssize_t)expected);
 		REQUIRE(!memcmp(data + expected, before + expected, bytes - expected));
-		/* A window is memory to be mapped, and nothing else. */
+		/* A window is memory to be mapped, and supports nothing else. */
 		for (size_t i = 0; i < expected && index == VFIO_PCI_BAR2_REGION_INDEX; i++)
 			REQUIRE(data[i] == (write ? before[i] : 0xff));
 	}
@@ -366,7 +368,7 @@ static void ask_anything(void)
 	size_t bytes = sim_one_in(4) ? sim_below(sizeof(words)) : sizeof(words);
 	unsigned int which = sim_below(ARRAY_SIZE(commands));
 	unsigned int command = commands[which];
-	static const size_t sizes[] = { 16, 32, 16 };	/* of what there must be */
+	static const size_t sizes[] = { 16, 32, 16 };	/* of those that must exist */
 	u32 argsz, index;
 	long ret;
 
@@ -395,7 +397,7 @@ static void ask_anything(void)
 		REQUIRE(sim_told_nothing());
 }
 
-/* Each window is mapped by itself; who has too little room is told how much it takes. */
+/* Each window is mapped separately; a caller with too small a buffer is told the size. */
 static void ask_windows(void)
 {
 	const u32 bytes = sizeof(struct vfio_region_info) +
@@ -425,7 +427,7 @@ static void ask_windows(void)
 		REQUIRE(sparse->areas[i].offset == i * (4u << 20) && sparse->areas[i].size == 4u << 20);
 }
 
-/* What of a request about an interrupt that there is cannot be. */
+/* Make one part of a request about an existing interrupt invalid. */
 static const char *irqs_fault(const struct vfio_irq_set *set)
 {
 	u32 irqs = set->index == VFIO_PCI_MSIX_IRQ_INDEX ? VGPU_VECTORS : 1, size;
@@ -504,7 +506,7 @@ static void reset_in_some_way(void)
 	}
 }
 
-/* None is refused, but beyond a burst of a thousand they come once in a millisecond. */
+/* No reset is refused, but beyond a burst of a thousand there is one per millisecond. */
 static void reset_again_and_again(void)
 {
 	u64 begun_ns = sim_now_ns;
@@ -539,7 +541,7 @@ static void reset(void)
 		reset_again_and_again();
 }
 
-/* The function was pulled out: ones everywhere, whatever is written. */
+/* The function was unplugged: it reads as ones, whatever is written. */
 void vmm_revoked(void)
 {
 	u8 config[CONFIG_BYTES];

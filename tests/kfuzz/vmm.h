@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* A VMM and its guest that do anything the file of a VFIO device allows. */
+/* A VMM and its guest that do anything that the file of a VFIO device allows. */
 #ifndef KFUZZ_VMM_H
 #define KFUZZ_VMM_H
 
@@ -12,15 +12,15 @@ struct vmm_counts {
 
 extern struct vmm_counts vmm_counts;
 
-/* Look at it as it is after opening, by the first of its tenant or not. */
+/* Check its state after opening, by the first opener of its tenant or not. */
 void vmm_opened(struct vgpu_device *device, bool first);
-void vmm_step(void);				/* one thing, and what must hold after it */
+void vmm_step(void);				/* do one thing and check the result */
 void vmm_revoked(void);				/* it is being removed and stays off */
-void vmm_restored(u64 run_ns);			/* it has the state of another one */
-void vmm_reset(void);				/* as VFIO resets */
-void vmm_discarded(void);			/* nothing is left of a stream that was refused */
-void vmm_doorbell(u32 tail);			/* of whatever ring there is */
-void vmm_look(void);				/* what holds at any time */
+void vmm_restored(u64 run_ns);			/* it has another one's state */
+void vmm_reset(void);				/* reset it through VFIO */
+void vmm_discarded(void);			/* check that nothing is left of a refused stream */
+void vmm_doorbell(u32 tail);			/* of the present ring, if any */
+void vmm_look(void);				/* checks that hold at any time */
 
 /* migrate.c: saving and restoring, from streams of any kind */
 void migrate_step(struct vgpu_device *device);
