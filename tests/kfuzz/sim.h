@@ -50,7 +50,7 @@ void sim_user(void *memory, size_t bytes);
 /* Whether the log's last line since sim_user() names @field as what was refused. */
 bool sim_told(const char *field);
 bool sim_told_nothing(void);
-bool sim_told_restoring(const char *fault);	/* which one begins like this */
+bool sim_told_restoring(const char *fault);	/* @fault: how the reason begins */
 void sim_forget_told(void);
 
 extern u64 sim_now_ns;

@@ -15,7 +15,7 @@ void spin_lock_irq(spinlock_t *lock);
 void spin_unlock_irq(spinlock_t *lock);
 #define spin_lock_irqsave(lock, flags) ((flags) = kfuzz_irqs_off(), spin_lock(lock))
 #define spin_unlock_irqrestore(lock, flags) kfuzz_spin_unlock(lock, flags)
-bool kfuzz_irqs_off(void);	/* from now on; whether they were */
+bool kfuzz_irqs_off(void);	/* returns whether they were off already */
 void kfuzz_spin_unlock(spinlock_t *lock, bool irqs_off);
 
 #define DEFINE_MUTEX(name) struct mutex name

@@ -126,7 +126,7 @@ def test_its_slices_cannot_be_saved(adopted: Gpu) -> None:
 
 
 def test_what_is_shared_already_is_not_adopted(gpu: Gpu) -> None:
-    """The driver of the function may be its vendor's or ours."""
+    """This holds for a function of our driver, and for an adopted one of its vendor's driver."""
     refused_with(lambda: gpu.control.adopt_gpu(ADDRESS), AlreadyExistsError, errno.EEXIST, "shared already")
     with vendor.has_function(gpu.sysfs), vendor.adopted(gpu):
         before = settings(gpu.control, gpu.sysfs)

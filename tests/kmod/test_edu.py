@@ -163,7 +163,8 @@ def test_who_waits_for_an_engine_keeps_nobody_from_other_gpus(gpu: Gpu) -> None:
             poll(lambda thread=thread: not thread.is_alive() or waits(thread))  # type: ignore[misc]
         with pytest.raises(UnknownGpuError):
             gpu.control.gpu(NOWHERE)
-        meanwhile = False  # a search that still waits now waited then, too
+        # A thread that still waits now also waited during that call. The chooser wakes regularly to check.
+        meanwhile = False
         while chooser.is_alive() and seeker.is_alive() and not meanwhile:
             meanwhile = waits(chooser) and waits(seeker)
         chooser.join()

@@ -244,7 +244,7 @@ def test_work_goes_on_in_another_slice(gpu: Gpu, uuid: str, piece: int) -> None:
 
 
 def test_a_migration_given_up_in_any_state_leaves_a_running_slice(uuid: str) -> None:
-    """With nothing, half or all of the stream read, its file closed or not."""
+    """This holds with nothing, half or all of the stream read, and with its file open or closed."""
     guest = Guest()
     with opened(uuid) as device:
         prepared(device, guest)
@@ -292,8 +292,8 @@ def test_each_host_charges_for_what_ran_there(gpu: Gpu, uuid: str) -> None:
 
 
 def test_nothing_is_restored_into_a_slice_without_a_tenant(gpu: Gpu, uuid: str) -> None:
-    """Its items would wait for ever: an open slice gets no tenant. A named tenant that is not configured yet is waited
-    for.
+    """Its items would wait for ever: an open slice cannot get a tenant. A named tenant that is not
+    configured yet is waited for.
 
     The refusal changes nothing, and the restored slice works once its tenant exists.
     """

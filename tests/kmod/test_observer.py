@@ -102,8 +102,10 @@ def test_under_load_any_window_between_runs_agrees_with_the_counters_in_the_trac
 def test_under_every_policy_work_holds_and_idle_turns_add_up_to_the_counters(
     gpu: Gpu, policy: str, places: int | None
 ) -> None:
-    """Busy, napping and idle tenants; one slice is created and one removed while all sleep. The window ends before the
-    last read."""
+    """Busy, napping and idle tenants; one slice is created and one removed while all sleep.
+
+    The counters at the end are read while the recording goes on.
+    """
     gpu.share_by(policy, places=places)
     for name in ("busy", "naps", "none"):
         gpu.tenant(name, weight=100, timeslice_us=1000, mode="strict" if places else "fair")

@@ -117,7 +117,7 @@ def storm(gpu: Gpu, seconds: float, meanwhile: Callable[[], None]) -> Counter[st
 
 
 def look_around(gpu: Gpu) -> None:
-    """Read everything, and issue permits for existing slices. Lists may never be complete while slices come and go."""
+    """Read everything, and give existing slices to a tenant. Lists may never be complete while slices come and go."""
     with suppress(DumpInterruptedError):
         for found in gpu.control.slices():
             with suppress(NotFoundError):

@@ -249,7 +249,7 @@ def reserved_stories(draw: st.DrawFn) -> Story:
 
 
 def check_shares(host: Host) -> None:
-    """A reservation changes when its group is served, by its budget and a chunk, but not how much it gets."""
+    """A reservation shifts the service of its group by at most its budget and a chunk, and changes no amount."""
     groups = {t.name: Backlogged(weight=t.params.weight) for t in host.tenants}
     due = entitled(groups, host.now)
     chunk = host.story.engine.max_chunk_ns

@@ -155,7 +155,7 @@ def test_leases_of_sleepers_delay_nobody_either(count: int) -> None:
 
 
 def test_the_model_says_the_same_of_a_crowd() -> None:
-    """In exact arithmetic, call by call."""
+    """The model checks every call in exact arithmetic."""
     napper = Tenant(slices=(SliceOf(work=Work(items=(350 * US,), nap_every=2, nap_ns=9 * MS)),))
     victim = Tenant(weight=20, slices=(SliceOf(work=Work(items=(350 * US,))),))
     host = Host(Story(engine=ENGINE, tenants=(victim, *[napper] * 20), duration_ns=60 * MS)).run()

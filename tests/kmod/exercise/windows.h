@@ -16,7 +16,7 @@
 #define WINDOWS_COMMAND	0
 #define WINDOWS_REQUEST	4	/* changed by the guest for each command */
 #define WINDOWS_ANSWER	8	/* the child copies it here when it is done */
-#define WINDOWS_FREE	4096	/* the child reads nothing after this offset */
+#define WINDOWS_FREE	4096	/* the child reads nothing from here on */
 
 enum windows_command {
 	WINDOWS_NOTHING = 0,
