@@ -12,9 +12,7 @@ struct load_command {
 	struct command command; /* the first member: callbacks get a pointer to it */
 	bool ready;
 	struct saturate_options saturate;
-	/*
-	 * Options that only this program has; NULL: none. 1: accepted, 0: not.
-	 */
+	/* Options of this program only; NULL: none. 1: accepted, 0: not. */
 	int (*option)(const char *key, const char *value);
 	bool (*flag)(const char *key); /* which of these options take no value */
 };
