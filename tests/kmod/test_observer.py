@@ -13,7 +13,7 @@ from vgpumgr.observer.trace import EndedRun, Parked, Recording, recorded
 
 RUNS = Path("/sys/kernel/debug/vgpumgr/runs")
 RUNS_MIN = 50
-"""Of each tenant in a window; red, which is capped, has as many in a second at most."""
+"""The least number of runs of each tenant in a window; red, which is capped, has at most that many in a second."""
 
 
 def busy(delay_us: int = 200) -> dict[str, object]:

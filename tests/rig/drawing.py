@@ -12,7 +12,7 @@ COMPUTE = Path("/usr/lib/vgpumgr")
 """Our programs, in lab hosts that compute: `lab run --compute`."""
 PROGRAM = COMPUTE / "mandelbrot"
 ZOOM_FRAMES = 96
-"""A frame is the same as the one so many before it."""
+"""A frame equals the one this many before it."""
 OPENCL_ERROR = 3
 LIMIT_S = 300.0
 

@@ -17,7 +17,8 @@ from tests.rig.vfio import opened
 DEVICE = Path("/sys/bus/pci/devices") / ADDRESS
 REG_FACT, REG_IRQ_RAISE = 0x08, 0x60
 _POKE = Path("/sys/module/lab_pci/parameters/poke")
-"""User-mode Linux has this instead of pages with registers: it takes an offset and a value, and gives the result."""
+"""User-mode Linux has this file instead of register pages: a write takes an offset and a value, a read returns the
+result."""
 TIMEOUT_MS = Path("/sys/module/vgpumgr/parameters/engine_timeout_ms")
 
 

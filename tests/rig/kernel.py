@@ -12,7 +12,7 @@ import pytest
 
 DEBUG = os.environ.get("LAB_KERNEL") in ("debug", "uml-debug")
 PATIENCE = 10 if DEBUG else 1
-"""How many times as long this kernel may take, where a test only waits so that it does not wait for ever."""
+"""The factor for time limits on this kernel, in tests whose limit only prevents an endless wait."""
 
 _PF_EXITING = 0x4  # include/linux/sched.h
 _FLAGS = 6  # of proc(5)'s stat, counted from the state

@@ -10,7 +10,7 @@ from pathlib import Path
 
 KMEMLEAK = Path("/sys/kernel/debug/kmemleak")
 _OLD_ENOUGH_S = 6
-"""kmemleak says nothing of memory that is younger than five seconds: its address may be in a register."""
+"""kmemleak ignores memory younger than five seconds: its address may be in a register."""
 
 
 def leaks() -> str:

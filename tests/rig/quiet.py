@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 WORKERS_STAY_S = 3
-"""How long udevd's workers wait for another event before they exit, all at once."""
+"""How long udevd's workers wait for another event before all of them exit."""
 
 
 @contextmanager

@@ -67,7 +67,7 @@ class WindowExecutor:
     children: dict[int, Served] = field(default_factory=dict)
     closing: list[int] = field(default_factory=list)
     rings: int = 0
-    """Of guests, and how often their children were told so."""
+    """The number of rings by guests that were reported to their children."""
 
     def __post_init__(self) -> None:
         self.lets_go.set()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.emulated
 TIMESLICE_US, CHUNK_US = 1000, 400
 RESERVE_US, PERIOD_US = 100, 1600
 LAG_US = TIMESLICE_US + CHUNK_US + RESERVE_US + CHUNK_US
-"""R10: the longest run, and what one reservation may add to it (invariant 4 of kmod/sched/vgpu_sched.h)."""
+"""R10: the longest run, and the most that one reservation may add to it (invariant 4 of kmod/sched/vgpu_sched.h)."""
 SHARE_SLACK = 0.02
 
 

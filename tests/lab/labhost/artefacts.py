@@ -21,9 +21,9 @@ from labhost.toolchain import Kernel, Toolchain
 
 SOURCES = ("kmod", "tests/kmod/client", "tests/kmod/defects", "tests/kmod/exercise", "tests/kmod/vendor", "VERSION")
 _MODULES = ("kmod/vgpumgr.ko", "kmod/guest/vgpu_guest.ko", "tests/kmod/vendor/vgpu_vendor.ko")
-"""Ours, and a driver that has a function which ours adopts."""
+"""Our modules, and a driver with a function that our module adopts."""
 _MODULES_OF_OWN_KERNEL = ("kmod/kunit/vgpumgr_kunit.ko", "tests/kmod/defects/vgpu_defects.ko")
-"""KUnit's cases, and what proves that a kernel which is built here to find defects does."""
+"""KUnit's cases, and the module that proves that kernels built here find defects."""
 _TOOLS = {
     "kmod/guest/tool": "vgpu-guest",
     "tests/kmod/client": "vgpu-client",
@@ -35,7 +35,7 @@ _EACH_FUNCTION_IN_ITS_STACK = (
     "-fno-inline-small-functions",
     "-fno-optimize-sibling-calls",
 )
-"""Where allocations fail, tests look in stacks for the functions that asked."""
+"""For kernels where allocations fail: tests look in stacks for the functions that allocated."""
 
 
 @dataclass(frozen=True, kw_only=True)

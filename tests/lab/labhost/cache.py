@@ -19,7 +19,8 @@ from pathlib import Path
 _UNUSED_LIMIT_S = 14 * 24 * 3600.0
 
 SHORT_LIVED_S = 2 * 3600.0
-"""For what each change of our sources makes anew; a boot reads it within seconds of asking for it."""
+"""For entries that each change of our sources builds anew; a boot reads such an entry within seconds of asking for
+it."""
 
 
 def digest(parts: Iterable[str | bytes]) -> str:

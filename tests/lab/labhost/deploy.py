@@ -25,7 +25,7 @@ _SYSTEM_SOURCES = ("ansible", "tests/lab/deploy")
 _DEPLOYED_SOURCES = (*_SYSTEM_SOURCES, "agent/hook", "agent/systemd", "agent/udev", "api/systemd", "migrations")
 _MODULE_SOURCES = ("kmod",)
 SOURCES = (*_DEPLOYED_SOURCES, *_MODULE_SOURCES)
-"""What the playbook reads."""
+"""The files that the playbook reads."""
 
 _WHEEL_SOURCES = (
     "LICENSE", "MANIFEST.in", "README.md", "agent", "api", "kmod/COPYING", "kmod/VERSION", "kmod/sched", "migrations",

@@ -26,7 +26,7 @@ _SIZE_BYTES = 4
 
 _ELF_64 = b"\x7fELF\x02\x01"
 _HEADER = struct.Struct("<32xQQ6xHHHH")
-"""Where the program headers and the section headers are, then the size and number of either."""
+"""The offsets of the program headers and of the section headers, then the size and number of each."""
 _PROGRAM_HEADER = struct.Struct("<I4xQ16xQ")
 """Type, offset and size in the file."""
 _PT_NOTE = 4

@@ -66,7 +66,7 @@ DEFECTS = (
 )
 
 RECIPE = b"".join(defect.code.pattern + defect.cure(b"instruction") for defect in DEFECTS)
-"""What the result depends on, besides the program."""
+"""The inputs of the result, besides the program."""
 
 
 def mend(program: Path) -> list[str]:

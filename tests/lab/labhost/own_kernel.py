@@ -21,9 +21,9 @@ PACKAGES = (
     "bc", "bison", "cpio", "flex", "libelf-dev", "libssl-dev", "patch", "python3-minimal", "rsync", "xz-utils",
 )  # fmt: skip
 NEWEST = "7.x"
-"""The series that a suite has; the others are named."""
+"""Stands for the newest series of a suite; other series have their number as name."""
 IMAGES = {"x86_64": "arch/x86/boot/bzImage", "um": "vmlinux"}
-"""By architecture: what is booted."""
+"""The file that is booted, by architecture."""
 _BUILD_LIMIT_S = 4 * 3600.0
 """Half an hour on two processors."""
 

@@ -18,8 +18,9 @@ from labhost.toolchain import Toolchain
 _PROBE_LIMIT_S = 15.0
 _PROBE_MARK = b"lab: probe ok"
 _EMULATED_CPU = "max,-la57,-erms,-fsrm,-fsrs"
-"""With `erms` and the like the kernel copies and clears memory by `rep movsb` and `rep stosb`, which are emulated byte
-by byte; without them it is 8 bytes at a time. With `la57` page tables have one level more, and walks take longer.
+"""With `erms` and similar features the kernel copies and clears memory by `rep movsb` and `rep stosb`, which are
+emulated byte by byte; without them it handles 8 bytes at a time. With `la57` page tables have one level more, and walks
+take longer.
 """
 
 

@@ -34,7 +34,7 @@ _POWER_OFF_LIMIT_S = 10.0
 _POLL_S = 0.5
 _USER_MODE_POLL_S = 0.05
 _NEIGHBOUR_LIMIT_S = 120.0
-"""Once the first lab host has ended."""
+"""The limit after the end of the first lab host."""
 
 
 @dataclass(frozen=True, kw_only=True)

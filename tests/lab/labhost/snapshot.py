@@ -17,7 +17,7 @@ class Snapshot:
     """Sources at one moment: the build uses exactly the files that were hashed, even while someone edits them."""
 
     files: Mapping[str, tuple[int, bytes]]
-    """Mode and content, of a symbolic link its target, by path relative to the checkout."""
+    """Mode and content, or the target of a symbolic link, by path relative to the checkout."""
 
     @classmethod
     def take(cls, checkout: Path, places: Sequence[str]) -> "Snapshot":

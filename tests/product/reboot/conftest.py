@@ -14,7 +14,7 @@ from tests.rig.guest import Guests, libvirt_guests
 from tests.rig.product import Product, deployed, eventually
 
 BOOT_S = 300
-"""For what comes up by itself; emulated, all services of a host start at once."""
+"""The limit for services that come up by themselves; with emulation, all services of a host start at once."""
 
 
 @pytest.fixture
