@@ -39,5 +39,5 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
         "hashes": {"configuration": digest(CONFIGURATION)},
         "figures": {"requests": table},
         "targets": [target("both together, of one alone", f">= {LEAST}", gain, met=gain >= LEAST)],
-        "losing": ["the pauses are of a sleeping host; a host that computes shares the processors with PoCL"],
+        "losing": ["the host sleeps in the pauses; a host that computes shares the processors with PoCL"],
     }

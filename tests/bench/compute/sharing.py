@@ -56,7 +56,7 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
         "hashes": {"configuration": digest(CONFIGURATION)},
         "figures": {f"{seconds:g} s": table},
         "targets": targets,
-        "losing": ["PoCL's threads share the processors with all else, so completed work is printed and no target"],
+        "losing": ["PoCL's threads share the processors with everything else, so completed work has no target"],
     }
 
 

@@ -42,7 +42,7 @@ MEASURED = Path("build/bench/kmod-measured.json")
 OUTPUT = ROOT / "build" / "bench" / "kmod.json"
 INSTRUCTIONS_MAX = {1: 17_600, 8: 16_200, 32: 16_100}
 """The limit for the instructions of the module's threads per empty item, by items per doorbell: measured, plus 10 %."""
-EACH_MAX, EACH = 1.01, "<= 1.01: one, and batches that the window cuts"
+EACH_MAX, EACH = 1.01, "<= 1.01: one, and batches cut by the measured window"
 """The limit for doorbells and for trapped accesses, per batch of items."""
 ITEM_NS = URGENT_US * US
 DECISION_NS = 100_000
@@ -168,7 +168,7 @@ def result(found: Found) -> dict[str, Any]:
         "targets": [*share_targets, *cost_targets, *wait_targets],
         "losing": [
             "GVT-g's policy has shorter runs with short items: it ends them at ticks of 1 ms",
-            "plain round robin and the unscheduled engine know no weights",
+            "plain round robin and the unscheduled engine ignore weights",
             "one seed: lengths of items and weights are drawn once",
         ],
     }

@@ -368,16 +368,17 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
     return {
         "name": "Caps, reclaim, and requests with limits",
         "model": f"simulated engine, non-preemptible, kernels of at most {CHUNK_NS // US} us, no switch costs;"
-        f" timeslices {TIMESLICE_NS // MS} ms, caps per {PERIOD_NS // MS} ms, burst {BURST_NS // MS} ms; everybody"
-        f" always has work, but for the owner; {until_ns // SECOND} s, requests twice that; {returns} returns each",
+        f" timeslices {TIMESLICE_NS // MS} ms, caps per {PERIOD_NS // MS} ms, burst {BURST_NS // MS} ms; every"
+        f" tenant except the owner always has work; {until_ns // SECOND} s, twice that for requests; {returns} returns"
+        " of each owner",
         "seeds": list(seeds),
         "baselines": [
-            "vcuda-controller (without blocks: 40000 per ms), its elastic limits on top for the reclaim",
+            "vcuda-controller (without blocks: 40000 per ms), with its elastic limits for the reclaim",
             "GVT-g, whose weights are caps",
             "Gemini",
-            "driver time slices of 2 ms, which know no caps",
+            "driver time slices of 2 ms, which ignore caps",
             "fifo",
-            "alone, as slowdown",
+            "alone (as slowdown)",
         ],
         "hashes": {
             "workload": digest(*(work for seed in seeds for work in kernels(16, seed, most_ns=CHUNK_NS)), CAPS),
@@ -400,13 +401,19 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
             target("below a request in any 1 s, % of the request", "<= 1", of_request, met=of_request <= 1),
         ],
         "losing": [
-            "a burst of one timeslice, the core's default, loses credit while its owner waits for its turn",
-            "a longer burst loses less and lets more through at once: 8 ms and a chunk are 0.84 % of 1 s by themselves",
+            "with a burst of one timeslice, the core's default, a tenant loses credit while it waits for its turn",
+            (
+                "with a longer burst a tenant loses less, but may use more at once: 8 ms and a chunk are already 0.84 %"
+                " of 1 s"
+            ),
             (
                 f"an owner of 60 %, capped at 60 %, beside reservations waits {longest_wait:.1f} ms for its"
-                f" turn; the credit of that time which a burst of {BURST_NS // MS} ms cannot hold is lost"
+                f" turn; a burst of {BURST_NS // MS} ms cannot hold the credit of that time, and the rest is lost"
             ),
-            f"a window of 1 s may lack two lags, 0.28 % of the engine: {of_request:.2f} % of the smallest request",
+            (
+                "in a window of 1 s a tenant may lack two lags, 0.28 % of the engine:"
+                f" {of_request:.2f} % of the smallest request"
+            ),
         ],
     }
 
@@ -430,7 +437,7 @@ def _reclaim_row(found: list[Reclaimed]) -> dict[str, Any]:
         "mean": interval([float(one.delay_ms.mean()) for one in found]),
         "longest": round(max(float(one.delay_ms.max()) for one in found), 2),
         "first service, ms: p99": round(max(float(np.quantile(one.first_ms, 0.99)) for one in found), 2),
-        "of what it left others used, %": interval([one.used for one in found], digits=1),
+        "part of the owner's unused time that others used, %": interval([one.used for one in found], digits=1),
     }
 
 

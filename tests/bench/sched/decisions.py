@@ -48,7 +48,7 @@ PICKS = ("chunk", "switch")
 MODES = {
     "chunk": "runs of several pieces",
     "switch": "every decision hands the engine over",
-    "lease": "a yield, and a lease to somebody else",
+    "lease": "a yield, and a lease to another tenant",
     "review": "the end of a lease that goes on",
 }
 COUNTED = 5000
@@ -176,7 +176,10 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
         },
         "targets": targets,
         "losing": [
-            "times are of a busy machine if its load says so: caches are cold, and p99 tells of its neighbours",
+            (
+                "times are of a busy machine if its load says so: caches are cold, and p99 includes the effect of other"
+                " load"
+            ),
             "the percentiles include reading the clock, the mean does not; a kernel adds its lock and its interrupt",
             "with few clients a baseline that looks at all of them is faster",
         ],

@@ -82,7 +82,7 @@ def _row(found: list[Shares]) -> dict[str, Any]:
         "share error, %: worst tenant": interval([100 * one.worst_error for one in found]),
         "mean": interval([100 * one.mean_error for one in found]),
         "Jain, least": round(min(one.jain for one in found), 7),
-        "slowdown of who got least": round(least.slowdown, 2),
+        "slowdown of the tenant that got least": round(least.slowdown, 2),
         "due": round(least.due_slowdown, 2),
     }
 
@@ -134,8 +134,8 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
             )
     return {
         "name": "Shares of backlogged tenants",
-        "model": f"simulated engine, non-preemptible, kernels of at most {CHUNK_NS // US} us, each tenant's of a length"
-        f" of its own; timeslices {TIMESLICE_NS // MS} ms; no switch costs; until the least entitlement is"
+        "model": f"simulated engine, non-preemptible, kernels of at most {CHUNK_NS // US} us, of another length for"
+        f" each tenant; timeslices {TIMESLICE_NS // MS} ms; no switch costs; until the least entitlement is"
         f" {entitlements} times the bound of 1.4 ms; mixes: 20 s, timeslices 2 ms, kernels vary by 5 %",
         "seeds": list(seeds),
         "baselines": [
@@ -165,8 +165,8 @@ def _losing(tables: dict[str, Any], sizes: tuple[int, ...]) -> list[str]:
                 losing.append(f"worst lag, {kind}, {groups} groups: ours {lags['vgpumgr']:.2f} ms, {', '.join(better)}")
     return [
         *losing,
-        "an engine that preempts at no cost is shared equally by plain time slices too; they know no weights",
-        "stride and drr keep up only while nobody sleeps (see light); drr is told how long each kernel will take",
+        "plain time slices also share an engine equally if it preempts at no cost, but they ignore weights",
+        "stride and drr keep up only while no tenant sleeps (see light); drr is told how long each kernel will take",
         "a lag of at most 1.4 ms is a large relative error over short times: 256 equal tenants need 180 s for 0.2 %",
     ]
 

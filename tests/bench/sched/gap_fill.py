@@ -158,10 +158,10 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
     found = Found({group: list(cases) for group, (_, cases) in groups.items()}, {k: v for k, (v, _) in played.items()})
     return {
         "name": "Gap fill",
-        "model": "simulated engine, one context for all; vgpumgr in pieces of at most 250 us at 2 us per split, 10"
-        " permille of inversion, 75 ms per 100 ms reserved; others run whole kernels, time slices pay 50 us per switch;"
-        " kernels from published quantiles (V100), launches 15 us in the median, 5 % variation; fikit tells kernels"
-        " apart by position, vgpumgr by duration and place of waiting",
+        "model": "simulated engine, one context for all tenants; vgpumgr in pieces of at most 250 us at 2 us per split,"
+        " 10 permille of inversion, 75 ms per 100 ms reserved; other schedulers run whole kernels, time slices pay 50"
+        " us per switch; kernels from published quantiles (V100), launches 15 us in the median, 5 % variation; fikit"
+        " tells kernels apart by position, vgpumgr by duration and place of waiting",
         "seeds": list(seeds),
         "baselines": list(WAYS[1:]),
         "hashes": {
@@ -279,8 +279,9 @@ def _losing(found: Found) -> list[str]:
     split = max(behind, key=behind.__getitem__)
     pieces = [found.mean(CLOSED, split, "mean", way) for way in ("vgpumgr", "strict priority")]
     queue = (
-        "the gain over a shared queue is the queue's own slowdown, which the hosts decide; median of the closed loops"
-        f" {median(gains.values()):.2f}x; {least} only {gains[least]:.2f}x; {max(gains.values()):.1f}x at most, and"
+        "the gain over a shared queue depends on how much that queue slows the service, which depends on the hosts;"
+        f" median of the closed loops {median(gains.values()):.2f}x; {least} only {gains[least]:.2f}x;"
+        f" {max(gains.values()):.1f}x at most, and"
         f" {max(found.gains(RUNS_AHEAD)):.1f}x if training runs ahead of the engine"
     )
     piece = (
@@ -290,19 +291,22 @@ def _losing(found: Found) -> list[str]:
     fast = f"a service that leaves few gaps leaves the others little: {short}, " + ", ".join(
         at(short, way) for way in ("vgpumgr", "strict priority", "time slice 2 ms")
     )
-    idle = f"holds cost the others: {waits}, " + ", ".join(
+    idle = f"holds reduce the work of the others: {waits}, " + ", ".join(
         at(waits, way) for way in ("vgpumgr", "vgpumgr without hold", "fikit")
     )
     beyond = (
         "a service that wants the engine for longer than its reservation competes by weight: in a closed loop a kernel"
-        f" waits {found.worst((CLOSED, RUNS_AHEAD), 'wait us'):.1f} us at most beside one other (a timeslice, whose"
-        f" last piece may be rounded up and split), {found.worst((MANY,), 'wait us'):.0f} us beside up to 15"
+        f" waits {found.worst((CLOSED, RUNS_AHEAD), 'wait us'):.1f} us at most beside one other tenant (a timeslice,"
+        f" whose last piece may be rounded up and split), {found.worst((MANY,), 'wait us'):.0f} us beside up to 15"
     )
     mixes = (
         "several services in one band go by their deadlines, not in the order of launches: mix E, p99"
-        f" {found.mean(MIXED, 'E', 'p99'):.2f} times that of these alone in one queue"
+        f" {found.mean(MIXED, 'E', 'p99'):.2f} times the p99 of these services alone in one queue"
     )
-    whole = f"where kernels are short, whole ones do better: {split}, {pieces[0]:.4f}, strict priority {pieces[1]:.4f}"
+    whole = (
+        f"where kernels are short, running them whole slows the service less: {split}, {pieces[0]:.4f}, strict priority"
+        f" {pieces[1]:.4f}"
+    )
     return [queue, piece, fast, idle, whole, beyond, mixes]
 
 

@@ -117,10 +117,10 @@ def _losing(fitted: Sequence[dict[str, Row]], arbitrary: Sequence[dict[str, Row]
     p95 = {name: round(fmean(row[f"{name}, one lane"]["p95"] for row in fitted)) for name in ("srtf", "fifo")}
     memory = gain("srtf, two lanes, overlap 1.25, 14 GiB")
     return [
-        f"on traces as they come the optimum itself gains only {fmean(_gains(arbitrary, 'optimum')):.2f}x",
+        f"on arbitrary traces the optimum itself gains only {fmean(_gains(arbitrary, 'optimum')):.2f}x",
         f"p95 completion on the fitted traces: srtf {p95['srtf']} min, fifo {p95['fifo']} min",
         f"if two lanes gain nothing, srtf with sigma 0.5: {gain('srtf, two lanes, overlap 1.0, sigma 0.5')}",
-        f"with 14 GiB and jobs admitted as they came, srtf: {memory}; most jobs wait for memory, in order of arrival",
+        f"with 14 GiB and jobs admitted in order of arrival, srtf: {memory}; most jobs wait for memory",
         f"without estimates, las: {gain('las, one lane')}",
     ]
 
@@ -139,7 +139,7 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
             for name in fitted[0]
         },
         "gain over FIFO on one lane, traces fitted": {name: interval(_gains(fitted, name)) for name in fitted[0]},
-        "gain over FIFO on one lane, traces as they come": {
+        "gain over FIFO on one lane, arbitrary traces": {
             name: interval(_gains(arbitrary, name)) for name in arbitrary[0]
         },
     }

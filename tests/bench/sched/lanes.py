@@ -167,7 +167,10 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
         ],
         "losing": [
             "jobs of one lane take turns, so each waits for an iteration of each neighbour; no latency is claimed",
-            f"nobody overtakes who waited 10 s, so the device empties for big ones; the longest wait: {longest:.0f} s",
+            (
+                "no job overtakes one that has waited 10 s, so the device empties before a large job starts; the"
+                f" longest wait: {longest:.0f} s"
+            ),
         ],
     }
 

@@ -175,9 +175,9 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
     ]
     return {
         "name": "A light tenant beside backlogged ones",
-        "model": f"simulated engine, non-preemptible, kernels of at most {CHUNK_NS // US} us, no switch costs; jobs of"
-        f" {JOB_NS // US} us, {jobs} or more of them; reservation: the share, as {RESERVE_NS // MS} ms in so many ms"
-        " times the number of groups",
+        "model": f"simulated engine, non-preemptible, kernels of at most {CHUNK_NS // US} us, no switch costs; {jobs}"
+        f" or more jobs of {JOB_NS // US} us; reservation: the share, as {RESERVE_NS // MS} ms in a period of"
+        f" {RESERVE_NS // MS} ms times the number of groups",
         "seeds": list(seeds),
         "baselines": [*SCHEDULERS[3:], IDEAL],
         "hashes": {
@@ -200,11 +200,11 @@ def _losing(found: Any, worst: Any, groups: int) -> list[str]:
     long_slice = f"Poisson {worst('Poisson', LONG_SLICE):.2f} ms, even {worst('even', LONG_SLICE):.2f} ms"
     return [
         (
-            f"Poisson at half the entitlement, fair band, {groups} groups: p99 {ours:.1f} ms, as bursts beyond the"
-            f" share wait for it (on an engine as slow as the share {ideal:.1f} ms)"
+            f"Poisson at half the entitlement, fair band, {groups} groups: p99 {ours:.1f} ms, because bursts"
+            f" beyond the share wait for it ({ideal:.1f} ms on an engine as slow as the share)"
         ),
         f"p99 with a timeslice of 1 ms, so that ten times as much credit can be saved: {long_slice}",
-        "nothing is below a chunk of somebody else (0.4 ms): the engine here neither splits nor preempts",
+        "no latency is below one chunk of another tenant (0.4 ms): the engine here neither splits nor preempts",
         f"p99 with even arrivals: drr {worst('even', 'drr'):.1f} ms, stride {worst('even', 'stride'):.1f} ms",
     ]
 

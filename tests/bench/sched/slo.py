@@ -181,7 +181,10 @@ def _losing(over_seeds: Callable[..., list[float]], stepped: dict[tuple[int | No
         f"with floors of 70 and 90 % at 1.2, goodput: {floors}",
         f"with QoS of 5 times a request's own time at 0.95, floor 90 %: {mean('5x', 0.95, 'edf-fair 90 %')}",
         f"weights from the reserve controller, without deadlines across services: {weights}",
-        f"Poisson arrivals at a constant rate swing reservations by {swing:.0f} %: tails of few requests are noise",
+        (
+            f"with Poisson arrivals at a constant rate, reservations swing by {swing:.0f} %: tails of few requests are"
+            " noise"
+        ),
         "a change of rate shows after about 18 requests, so slow services settle later than fast ones",
     ]
 
