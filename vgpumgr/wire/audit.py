@@ -8,11 +8,11 @@ from vgpumgr.wire.common import Answer, Instant, Name
 
 
 class AuditEntry(Answer):
-    """One change, by whom and from where. Entries are never changed and never deleted.
+    """One change: who made it, and from where. Entries are never changed and never deleted.
 
-    `action` as an event's `kind`. `role` and `credential`: of the token that was shown, none of what was done on the
-    API's own machine. `source`: the address that the request came from, a proxy's if there is one; empty for a Unix
-    socket. `generation`: what the object got by it, where it has one.
+    `action`: like an event's `kind`. `role` and `credential`: those of the token that was used; there is none for what
+    was done on the API's own machine. `source`: the address that the request came from, which is a proxy's if there is
+    one; empty for a Unix socket. `generation`: the object's generation after the change, if it has one.
     """
 
     id: int

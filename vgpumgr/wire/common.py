@@ -25,7 +25,7 @@ ExternalId = Annotated[
         max_length=255,
         # Invisible characters would make two ids look alike, and bidirectional controls would disguise one.
         pattern=r"^[^\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*$",
-        description="what another system calls a tenant: printable characters",
+        description="what another system calls a tenant, in printable characters",
     ),
 ]
 HostRef = Annotated[
@@ -33,26 +33,35 @@ HostRef = Annotated[
 ]
 PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
 CardName = Annotated[str, Field(max_length=80, pattern=r"^[!-~]*$")]
-PciIds = Annotated[str, Field(pattern=r"^([0-9a-f]{4}:[0-9a-f]{4})?$", description="vendor:device, as lspci -n has it")]
+PciIds = Annotated[
+    str, Field(pattern=r"^([0-9a-f]{4}:[0-9a-f]{4})?$", description="vendor:device, as `lspci -n` shows it")
+]
 MdevTypeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$")]
 Share = Annotated[int, Field(ge=1, le=PERMILLE, description="permille of one GPU's time")]
 MemBytes = Annotated[int, Field(ge=1, le=MEM_BYTES_MAX)]
-ExecutorMemory = Annotated[int, Field(ge=0, le=MEM_BYTES_MAX, description="memory of the host; 0: as its settings say")]
+ExecutorMemory = Annotated[
+    int, Field(ge=0, le=MEM_BYTES_MAX, description="limit of host memory; 0: as in the host's settings")
+]
 ExecutorTasks = Annotated[
-    int, Field(ge=0, le=1 << 22, description="processes and threads; 0: as the host's settings say")
+    int, Field(ge=0, le=1 << 22, description="limit of processes and threads; 0: as in the host's settings")
 ]
 ExecutorCpu = Annotated[
-    int, Field(ge=0, le=1_000_000, description="processor time, 1000: one processor; 0: as the host's settings say")
+    int,
+    Field(
+        ge=0, le=1_000_000, description="limit of processor time, 1000 is one processor; 0: as in the host's settings"
+    ),
 ]
 TimesliceUs = Annotated[int, Field(ge=TIMESLICE_US_MIN, le=TIMESLICE_US_MAX)]
 Weight = Annotated[int, Field(ge=ranges.WEIGHT_MIN, le=ranges.WEIGHT_MAX)]
-ReservePeriodUs = Annotated[int, Field(ge=1000, le=1_000_000, description="the longest wait of a latency slice")]
+ReservePeriodUs = Annotated[
+    int, Field(ge=1000, le=1_000_000, description="the longest that a latency slice waits for its share")
+]
 FairRatio = Annotated[
     int,
     Field(
         ge=PERMILLE,
         le=ranges.WEIGHT_MAX,  # if one tenant has the whole GPU, this is the weight of its group
-        description="how often a GPU's time is promised to fair slices, in permille; 1000: just once",
+        description="permille of a GPU's time that fair slices may claim; above 1000 they overcommit it",
     ),
 ]
 LABEL_KEY, LABEL_VALUE = r"[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?", r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
@@ -61,7 +70,7 @@ LabelValue = Annotated[str, Field(pattern=f"^{LABEL_VALUE}$")]
 LABELS_MAX = 64
 LabelsPatch = Annotated[
     dict[LabelKey, LabelValue | None],
-    Field(max_length=LABELS_MAX, description="a merge patch: null removes a label, those left out stay"),
+    Field(max_length=LABELS_MAX, description="a merge patch: null removes a label; labels that are left out stay"),
 ]
 COUNTER_MAX = (1 << 63) - 1
 Generation = Annotated[int, Field(ge=0, le=COUNTER_MAX, description="grows with every change; part of the ETag")]
@@ -120,9 +129,7 @@ class Mode(StrEnum):
 
 
 class Workload(StrEnum):
-    """What a claim is for: a VM, which gets a device, or a process or container of the host, which holds the GPU
-    itself.
-    """
+    """What a claim is for. A VM gets a device; a process or container of the host opens the GPU itself."""
 
     VM = "vm"
     PROCESS = "process"
@@ -136,14 +143,16 @@ PROCESS_TYPE = "process"
 
 
 class Band(StrEnum):
-    """How a slice competes: by weight, or before the others as long as its reservation lasts."""
+    """How a slice competes: by weight, or ahead of the others as long as its reserved share lasts."""
 
     FAIR = "fair"
     LATENCY = "latency"
 
 
 class ExecutorState(StrEnum):
-    """How the host process is that runs a slice's work. `absent`: there is no device, or its engine needs none."""
+    """The state of the host process that runs a slice's work. `absent`: there is no device, or its engine needs no
+    process.
+    """
 
     ABSENT = "absent"
     STARTING = "starting"
@@ -152,7 +161,7 @@ class ExecutorState(StrEnum):
 
 
 class IdentifiedBy(StrEnum):
-    """By what a GPU is told from others. By its address alone, two of one kind that change places are not noticed."""
+    """What identifies a GPU. If only its address does, nobody notices when two GPUs of one kind change places."""
 
     UUID = "uuid"
     SERIAL = "serial"
@@ -160,7 +169,9 @@ class IdentifiedBy(StrEnum):
 
 
 class Policy(StrEnum):
-    """What a GPU does with time that nobody uses: gives it to who has work, or leaves it to whose part it is."""
+    """What a GPU does with time that a slice leaves unused: it gives the time to others that have work, or lets it
+    pass.
+    """
 
     BEST_EFFORT = "best_effort"
     EQUAL_SHARE = "equal_share"
@@ -171,7 +182,7 @@ Item = TypeVar("Item", bound=BaseModel)
 
 
 class Page(Answer, Generic[Item]):
-    """Part of a list, in a stable order. `next_page_token`: opaque; empty at the end."""
+    """Part of a list, in a stable order. `next_page_token` is opaque, and empty at the end."""
 
     items: list[Item]
     next_page_token: str = ""

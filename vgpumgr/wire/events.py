@@ -14,7 +14,7 @@ Kind = Annotated[str, Field(pattern=r"^[a-z_]{1,31}\.[a-z_]{1,32}$")]
 def _known(text: str) -> str:
     words = text.split(",")
     if len(words) > len(ABOUT) or not set(words) <= set(ABOUT):
-        raise ValueError(f"one or more of {', '.join(ABOUT)}, with commas between them")
+        raise ValueError(f"not one or more of {', '.join(ABOUT)}, separated by commas")
     return text
 
 
@@ -22,7 +22,7 @@ About = Annotated[
     str,
     AfterValidator(_known),
     Field(
-        description=f"only events about these, with commas between them: {', '.join(ABOUT)}",
+        description=f"only events about these kinds of objects, separated by commas: {', '.join(ABOUT)}",
         # For the documentation; the validator reports a violation in words.
         json_schema_extra={"pattern": rf"^({'|'.join(ABOUT)})(,({'|'.join(ABOUT)})){{0,{len(ABOUT) - 1}}}$"},
     ),

@@ -49,10 +49,11 @@ Csr = Annotated[str, Field(max_length=8192, description="a certificate signing r
 
 
 class Enroll(Request):
-    """The host's one-time token is the bearer token of this request. `csr`: an API with an authority for agents answers
-    it with a certificate and needs it, another with a token.
+    """A host enrols. Its one-time token is the bearer token of this request.
 
-    `claims_of`: as which host the agent was given the claims that VMs may start with there, if it has any.
+    `csr`: an API with a certificate authority for agents needs it, and answers with a certificate; another API answers
+    with a token. `claims_of`: the id of the host that the agent's cached claims are for, if it has any with which VMs
+    may start.
     """
 
     agent_version: Annotated[str, Field(max_length=64)]
@@ -62,13 +63,15 @@ class Enroll(Request):
 
 
 class CertificateRequest(Request):
-    """A new key for a host's agent."""
+    """A request for a certificate for a new key of a host's agent."""
 
     csr: Csr
 
 
 class HostCertificate(Answer):
-    """In PEM; shown in TLS it is the host's credential. `renew_after_s`: when to ask for the next one."""
+    """A certificate in PEM, which the host shows in TLS as its credential. `renew_after_s`: when to ask for the next
+    one.
+    """
 
     certificate: str
     expires_at: Instant
@@ -76,9 +79,10 @@ class HostCertificate(Answer):
 
 
 class Enrolled(Answer):
-    """`token`: the host's own, shown once. Enrolling again with the same one-time token is refused.
+    """The answer to an enrolment. Enrolling again with the same one-time token is refused.
 
-    Whoever sent a request for a certificate gets that, and no token, if the API has an authority for agents.
+    `token` is the host's own and is shown once. If the API has an authority for agents and the request had a `csr`, the
+    answer has a certificate and no token.
     """
 
     host_id: UUID
@@ -91,7 +95,7 @@ class Enrolled(Answer):
 
 
 class DesiredCard(Answer):
-    """What tells a GPU from others, as its host reported it; see `ReportedGpu`."""
+    """What identifies a GPU, as its host reported it; see `ReportedGpu`."""
 
     uuid: str = ""
     serial: str = ""
@@ -99,10 +103,10 @@ class DesiredCard(Answer):
 
 
 class DesiredGroup(Answer):
-    """A tenant's group on one GPU: the parameters of the kernel's ``tenant-set``. Caps 0: none.
+    """A tenant's group on one GPU: the parameters of the kernel's ``tenant-set``. A cap of 0 means no cap.
 
-    `reserve_us` per `reserve_period_us`: in the latency band only, else 0. `card`: which GPU is meant, wherever it is
-    plugged in by now; None if nothing but its address is known.
+    `reserve_us` per `reserve_period_us` is 0 except in the latency band. `card` identifies the GPU wherever it is
+    plugged in now; it is null if only the address is known.
     """
 
     gpu: PciAddress
@@ -119,13 +123,13 @@ class DesiredGroup(Answer):
 
 
 class DesiredSlice(Answer):
-    """A claim on this host. `weight` and cap count inside the tenant's group.
+    """A claim on this host. `weight` and the cap count inside the tenant's group.
 
-    `generation` grows with every change of the claim; it is what the host confirms. `card`: as of its group.
-    `executor_*_max`: limits of its executor that its profile asks for.
+    `generation` grows with every change of the claim, and the host confirms it. `card`: as in the group.
+    `executor_*_max`: the limits that its profile sets for its executor.
 
-    With `workload` process it is a tenant of its GPU's broker and in no group: `weight` and cap count on the whole GPU,
-    and `timeslice_us` and `mem_bytes` are its own. Both are 0 for a VM.
+    With `workload` process, the claim is a tenant of its GPU's broker and in no group: `weight` and the cap count on
+    the whole GPU, and the claim has a `timeslice_us` and `mem_bytes` of its own. Both are 0 for a VM.
     """
 
     id: UUID
@@ -147,21 +151,21 @@ class DesiredSlice(Answer):
 
 
 class Tombstone(Answer):
-    """A deleted claim: the only thing that removes a slice. Gone once the host has reported it absent."""
+    """A deleted claim. Only a tombstone removes a slice; it goes away once the host has reported the slice absent."""
 
     id: UUID
     generation: Generation
 
 
 class Arriving(Answer):
-    """A claim on this host that no VM may start with yet: `from_host`, which it leaves, has not confirmed that."""
+    """A claim that moves to this host. No VM starts with it until `from_host` has confirmed that none runs there."""
 
     id: UUID
     from_host: Name
 
 
 class Moved(Answer):
-    """A claim that was on this host and goes on as `slice_id` on `host`: no VM may ever start with it here."""
+    """A claim that left this host and continues as `slice_id` on `host`. No VM may ever start with it here again."""
 
     id: UUID
     slice_id: UUID
@@ -169,13 +173,14 @@ class Moved(Answer):
 
 
 class Desired(Answer):
-    """Everything a host shall have. What is not named is left alone.
+    """The complete desired state of a host. The host leaves alone what the document does not name.
 
-    (`epoch`, `generation`) orders these documents. `epoch` is the database's own and changes when an operator
-    declares it restored (``vgpumgr-api new-epoch``). While not `epoch_confirmed` for this host its agent obeys no
-    tombstone; nor does it obey a generation that went back within one epoch, the sign of an undeclared restore.
-    `lease_s`: for how long a cached copy lets claimed VMs start without the API. `host_state`: what operators made of
-    this host; in `maintenance` no VM starts with a slice. `arriving` and `moved` say why a claim is not in `slices`.
+    (`epoch`, `generation`) orders these documents. `epoch` belongs to the database and changes when an operator
+    declares it restored (``vgpumgr-api new-epoch``). Until `epoch_confirmed` is true for this host, its agent obeys no
+    tombstone. It never obeys a generation that went back within one epoch, because that is the sign of an undeclared
+    restore. `lease_s`: how long VMs with claims can start from a cached copy, without the API. `host_state`: the state
+    that operators gave this host; in `maintenance` no VM starts with a slice. `arriving` and `moved` say why a claim is
+    not in `slices`.
     """
 
     host_id: UUID
@@ -192,7 +197,7 @@ class Desired(Answer):
 
 
 class Bind(Request):
-    """Ties a slice that was claimed without a VM to the first one that starts with it. Idempotent for the same VM."""
+    """Binds a slice that was claimed without a VM to the first VM that starts with it. Idempotent for the same VM."""
 
     vm_uuid: Annotated[UUID, Field(strict=False)]
 
@@ -208,11 +213,11 @@ class ReportedType(Request):
 
 
 class ReportedGpu(Request):
-    """Inventory of one GPU. `places`: how many slices policy fixed_share sells.
+    """The inventory of one GPU. `places`: how many slices it offers under policy fixed_share.
 
-    `uuid`, `serial`, `pci_ids`: what the card says of itself, empty where nobody knows. Of the first two the API takes
-    it for the same card, wherever it is. `switch_cost_us`: what it costs that another tenant works, 0 if nobody
-    measured it. `backend` broker: it is set aside for claims of workload process.
+    `uuid`, `serial` and `pci_ids`: what the card says of itself, empty if that is unknown. By `uuid` or `serial` the
+    API recognizes the card at another address. `switch_cost_us`: what a switch to another tenant costs, 0 if it was not
+    measured. `backend` broker: the GPU is set aside for claims of workload process.
     """
 
     address: PciAddress
@@ -250,10 +255,11 @@ class ReportedGroup(Request):
 
 
 class ReportedExecutor(Request):
-    """The process that runs a slice's work. `restarts`: since its agent's start; `reason`: why it ended last.
+    """The process that runs a slice's work. `restarts`: since its agent's start; `reason`: why it last ended.
 
-    `pause_s`: how long after the last attempt one that failed is started again. `memory_used_bytes` of `memory_bytes`:
-    accelerator memory of the slice's programs, by the executor's account; 0 before it says so.
+    `pause_s`: how long after its last attempt a failed one is started again. `memory_used_bytes` of `memory_bytes`:
+    accelerator memory that the slice's programs use, of what they may use, as the executor counts it; 0 until it
+    reports.
     """
 
     state: Annotated[ExecutorState, Field(strict=False)] = ExecutorState.ABSENT
@@ -265,12 +271,11 @@ class ReportedExecutor(Request):
 
 
 class ReportedSlice(Request):
-    """One device, or the absence of one that the API named. `generation`: of the claim that was applied.
+    """A device, or the absence of one that the API named. `generation`: that of the claim that was applied.
 
-    `startable`: the host takes it for a claim of its own, which a VM may start with though there is no device now.
-    `enforced_by`: of a claim for processes, who sees to its time, as its broker says.
-    `error_code`: a frozen code for `error`, if it has one of its own. Two errors of one code differ in their text if
-    they are two occurrences.
+    `startable`: the host regards the slice as one of its claims, and a VM may start with it although it has no device
+    now. `enforced_by`: what enforces the time of a claim for processes, as its broker says. `error_code`: a frozen code
+    for `error`, if there is one. Two occurrences of an error with a code differ in their text.
     """
 
     id: Annotated[UUID, Field(strict=False)]
@@ -289,12 +294,12 @@ class ReportedSlice(Request):
 
 
 class Report(Request):
-    """What a host has. Of two reports of one boot and agent the one with the larger `seq` counts.
+    """What a host has. Of two reports of one boot and agent, the one with the larger `seq` counts.
 
-    `agent_epoch` is larger after each start of the agent; (`boot_id`, `agent_epoch`, `seq`) orders reports, and the
-    API drops those that are not newer than the last. `desired_*`: the document that was applied; a slice of `absent`
-    is confirmed gone only against that document's epoch. `refusals`: in the agent's words; of each the API keeps 500
-    characters, and takes any that fits in a body, since the first agents send them uncut.
+    `agent_epoch` grows with each start of the agent. (`boot_id`, `agent_epoch`, `seq`) orders reports, and the API
+    drops those that are not newer than the last. `desired_*`: the document that was applied; a slice is confirmed gone
+    only for that document's epoch. `refusals`: what the agent refused, in its words. The API keeps 500 characters of
+    each, and accepts any length that fits in a body, because the first agents do not cut them.
     """
 
     boot_id: Annotated[UUID, Field(strict=False)]
@@ -310,8 +315,10 @@ class Report(Request):
 
 
 class Reported(Answer):
-    """`accepted` False: an older report, dropped. `renew_within_s`: the authority of the host's certificate is being
-    replaced; ask for another certificate after a part, by chance, of that time.
+    """`accepted` is false for an older report, which was dropped.
+
+    `renew_within_s`: the authority of the host's certificate is being replaced; ask for another certificate after a
+    random part of that time.
     """
 
     accepted: bool
@@ -319,7 +326,7 @@ class Reported(Answer):
 
 
 class Heartbeat(Request):
-    """That the host lives, and that what it said in its last report, which these three name, is so still."""
+    """Says that the host is alive, and that its last report, which these three fields name, still holds."""
 
     boot_id: Annotated[UUID, Field(strict=False)]
     agent_epoch: Counter
@@ -327,7 +334,7 @@ class Heartbeat(Request):
 
 
 class HeartbeatTaken(Answer):
-    """`accepted` False: the API has another last report than that, so send a new one.
+    """`accepted` is false if the API's last report is another one; then send a new report.
 
     `renew_within_s`: as in the answer to a report.
     """

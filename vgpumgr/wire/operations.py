@@ -14,7 +14,7 @@ DEADLINE_S_MAX = 30 * 24 * 3600
 
 
 class OperationState(StrEnum):
-    """All but `running` are final."""
+    """All states except `running` are final."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -23,7 +23,7 @@ class OperationState(StrEnum):
 
 
 class Progress(Answer):
-    """`left` of `total` are still to do; `waiting_for` describes the first 100 of these."""
+    """`left` of `total` are still to do; `waiting_for` describes the first 100 of them."""
 
     total: int
     left: int
@@ -31,17 +31,17 @@ class Progress(Answer):
 
 
 class OperationError(Answer):
-    """Why an operation failed. `code` is frozen, as those of problems are."""
+    """Why an operation failed. `code` is frozen, like those of problems."""
 
     code: str
     detail: str
 
 
 class Operation(Answer):
-    """Work that outlives the request, and the API's process, that began it. `kind` as in ``host.drain``.
+    """Work that outlives the request, and the process of the API, that began it. `kind`: such as ``host.drain``.
 
-    `target`: name of what it is about. `request`: what was asked for. `result` once it succeeded, `error` once it
-    failed. It is kept until `expires_at` after it was `done`.
+    `target`: the name of its object. `request`: what was asked for. It has a `result` once it succeeded, and an `error`
+    once it failed. Once it is `done`, it is kept until `expires_at`.
     """
 
     id: UUID
@@ -62,16 +62,16 @@ class Operation(Answer):
 
 
 class OperationCancel(Request):
-    """`undo`: put back what the operation changed when it began; a drained host then takes claims as it did before."""
+    """`undo`: restore what the operation changed when it began; a drained host then takes claims as before."""
 
     undo: bool = False
 
 
 class HostDrain(Request):
-    """Waits until no slice is left on a host that takes no more. `then`: the host's state when none is left.
+    """Cordons a host and waits until it has no slices. `then`: the state that the host gets after that.
 
-    After `deadline_s` the operation fails and the host stays cordoned. `labels` are changed as the drain begins, or not
-    at all, so that they can say whose it is; they stay.
+    After `deadline_s` the operation fails and the host stays cordoned. `labels` are changed when the drain begins, or
+    not at all, so that they can say whose drain it is. They stay.
     """
 
     deadline_s: Annotated[int, Field(ge=1, le=DEADLINE_S_MAX)] = DRAIN_DEADLINE_S
@@ -80,6 +80,6 @@ class HostDrain(Request):
 
 
 class GpuRehome(Request):
-    """Moves the claims of a GPU that is gone. `to`: the id of the GPU of the same host that takes them."""
+    """Moves the claims of an absent GPU. `to`: the id of a GPU of the same host that takes them."""
 
     to: Annotated[UUID, Field(strict=False)]

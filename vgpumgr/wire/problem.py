@@ -111,9 +111,9 @@ STATUS: dict[Code, int] = {
 
 
 class Subject(Answer):
-    """An object that there is. `kind`: as in the kinds of its events. It has an `id` or a `name`, as its path does.
+    """An object that exists. `kind`: as in the kinds of its events, such as ``slice``. `vm_uuid`: the VM of a slice.
 
-    `vm_uuid`: the VM that a slice is for.
+    It has an `id` or a `name`, whichever its path uses.
     """
 
     kind: str
@@ -123,9 +123,9 @@ class Subject(Answer):
 
 
 class Reason(Answer):
-    """One of several causes. `field`: JSON path of the member at fault; `count`: of how many GPUs this is true.
+    """One of several causes. `field`: JSON path of the member at fault; `count`: how many GPUs it rules out.
 
-    `about`: which object stands in the way.
+    `about`: the object that stands in the way.
     """
 
     code: str
@@ -136,7 +136,7 @@ class Reason(Answer):
 
 
 class Problem(Answer):
-    """Body of every answer with a status from 400 on. `detail` says what to do about it."""
+    """The body of every answer with a status of 400 or more. `detail` says what to do about it."""
 
     type: str = "about:blank"
     title: str

@@ -31,7 +31,7 @@ Selector = Annotated[
     str,
     Field(
         pattern=rf"^{_LABEL}(,{_LABEL}){{0,{SELECTOR_MAX - 1}}}$",
-        description=f"only with all of these labels, at most {SELECTOR_MAX}: `zone=a,rack=7`",
+        description=f"only objects with all of these labels, at most {SELECTOR_MAX}: `zone=a,rack=7`",
         examples=["zone=a,rack=7"],
     ),
     AfterValidator(_parsed),

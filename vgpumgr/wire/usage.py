@@ -29,9 +29,9 @@ Hour = Annotated[int, Field(ge=0, le=100_000_000, description="hours since 1970-
 
 
 class Reading(Request):
-    """What a meter counted for a tenant's group on one GPU in one hour, all of it so far.
+    """All that a meter has counted so far for a tenant's group on one GPU in one hour.
 
-    `revision`: of the meter, when this last changed. `due_ns`: `run_ns` and by how much what the scheduler owes grew.
+    `revision`: that of the meter when this last changed. `due_ns`: `run_ns` plus the growth of what the scheduler owes.
     """
 
     hour: Hour
@@ -46,9 +46,9 @@ class Reading(Request):
 
 
 class Readings(Request):
-    """Everything of a meter that changed in the revisions above `after`, up to `through`.
+    """Everything of a meter that changed in the revisions after `after`, up to `through`.
 
-    A meter counts on across starts of the agent, reboots and loads of the module. `newest`: its last revision.
+    A meter keeps counting across starts of the agent, reboots and reloads of the module. `newest`: its last revision.
     """
 
     meter_id: Annotated[UUID, Field(strict=False)]
@@ -59,9 +59,9 @@ class Readings(Request):
 
 
 class Metered(Answer):
-    """`revision`: up to where the ledger has this meter; what is above has to be sent, again where it had been.
+    """`revision`: the ledger has this meter up to there; send what is above it, even if it was sent before.
 
-    `restart`: this meter is another host's, or was put back to an old state: begin a new one.
+    `restart`: this meter belongs to another host, or went back to an old state; begin a new one.
     """
 
     revision: int
@@ -72,7 +72,7 @@ class Metered(Answer):
 
 
 class Granularity(StrEnum):
-    """How much time a row is about."""
+    """The time that a row covers."""
 
     HOUR = "hour"
     DAY = "day"
@@ -80,7 +80,7 @@ class Granularity(StrEnum):
 
 
 class By(StrEnum):
-    """Whom or what a row is about."""
+    """What a row is for."""
 
     ACCOUNT = "account"
     TENANT = "tenant"
@@ -88,10 +88,11 @@ class By(StrEnum):
 
 
 class LedgerRow(Answer):
-    """What was granted to and used by one party from `since` to `until`.
+    """What one party was granted and used from `since` to `until`.
 
-    Rows with `correction` add what became known after its hour was closed; those without never change once `closed`.
-    `host` and `gpu` are empty unless the list is by GPU, `tenant` and `tenant_id` if it is by account.
+    Rows with `correction` add what became known after their hour was closed; rows without it never change once they are
+    `closed`. `host` and `gpu` are empty unless the list is by GPU. `tenant` and `tenant_id` are empty if it is by
+    account.
     """
 
     since: Instant
@@ -116,22 +117,22 @@ class LedgerRow(Answer):
 
 
 class LedgerRowPage(Page[LedgerRow]):
-    """Rows of the ledger. `closed_before`: hours that begin before it are closed, also those that no row is about."""
+    """Rows of the ledger. Hours that begin before `closed_before` are closed, including those without a row."""
 
     closed_before: Instant
 
 
 class UnbookedReason(StrEnum):
-    """Why the ledger does not take what a host counted: nobody had a claim by that name, or no GPU can have done it."""
+    """Why the ledger does not take what a host counted: no claim had that tenant's name, or no GPU can do that much."""
 
     UNATTRIBUTED = "unattributed"
     IMPLAUSIBLE = "implausible"
 
 
 class UnbookedRow(Answer):
-    """What a host says of a tenant's group in the hour from `since`, and the ledger does not have, or not all of it.
+    """What a host counted for a tenant's group in the hour from `since` and the ledger lacks, in whole or in part.
 
-    `tenant`: the name that the host said; nobody need ever have had it.
+    `tenant`: the name that the host reported, even if no tenant ever had it.
     """
 
     since: Instant
@@ -147,7 +148,7 @@ class UnbookedRow(Answer):
 
 
 class Grant(Answer):
-    """The life of one claim: from `started_at` until `deleted_at` it is billed, until `ended_at` it took room."""
+    """The life of one claim: it is billed from `started_at` until `deleted_at`, and took room until `ended_at`."""
 
     id: UUID
     slice_id: UUID

@@ -315,8 +315,10 @@ async def _call(request: Request, response: Response) -> Call:
 
 async def _page(
     request: Request,
-    page_size: Annotated[int, Query(ge=1, description="items at most; above 1000 counts as 1000")] = PAGE_SIZE,
-    page_token: Annotated[str, Query(max_length=TOKEN_MAX, description="`next_page_token` of the page before")] = "",
+    page_size: Annotated[
+        int, Query(ge=1, description="at most this many items; more than 1000 counts as 1000")
+    ] = PAGE_SIZE,
+    page_token: Annotated[str, Query(max_length=TOKEN_MAX, description="`next_page_token` of the previous page")] = "",
 ) -> PageRequest:
     filters = sorted(each for each in request.query_params.multi_items() if not each[0].startswith("page_"))
     bound = sha256(json.dumps(filters).encode()).hexdigest()[:16] if filters else ""
@@ -347,7 +349,7 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 async def _trial(
     request: Request,
     response: Response,
-    validate_only: Annotated[Flag, Query(description="check and answer alike, but change nothing")] = False,
+    validate_only: Annotated[Flag, Query(description="check and answer as usual, but change nothing")] = False,
 ) -> Call:
     return Call(request, response, request.state.actor, trial=validate_only)
 
@@ -365,5 +367,8 @@ IfMatch = Annotated[Seen | None, Depends(_if_match)]
 IdempotencyKey = Annotated[
     # The pattern is for the OpenAPI document; the validator's message is easier to understand.
     Annotated[str, AfterValidator(_key), Field(json_schema_extra={"pattern": f"^{idempotency.KEY.pattern}$"})] | None,
-    Header(alias="Idempotency-Key", description="1 to 255 visible ASCII characters; a repeat changes nothing"),
+    Header(
+        alias="Idempotency-Key",
+        description="1 to 255 visible ASCII characters; a repeat with the same key changes nothing",
+    ),
 ]

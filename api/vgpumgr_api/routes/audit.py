@@ -20,15 +20,15 @@ router = APIRouter(prefix="/v1/audit", tags=["audit"], route_class=Route)
 def list_audit(
     call: CallDep,
     page: PageDep,
-    actor: Annotated[str | None, Query(max_length=128, description="as in `operator:local`")] = None,
-    action: Annotated[Kind | None, Query(description="as in `slice.claimed`")] = None,
+    actor: Annotated[str | None, Query(max_length=128, description="such as `operator:local`")] = None,
+    action: Annotated[Kind | None, Query(description="such as `slice.claimed`")] = None,
     object: Annotated[str | None, Query(max_length=128, description="name or UUID of what was changed")] = None,  # noqa: A002
     tenant: Name | None = None,
     request_id: Annotated[str | None, Query(max_length=64, description="`X-Request-Id` of the request")] = None,
     since: Annotated[Instant | None, Query(description="not before this instant")] = None,
     until: Annotated[Instant | None, Query(description="before this instant")] = None,
 ) -> Page[AuditEntry]:
-    """Who did what, oldest first. For admins."""
+    """Lists who did what, oldest first. For admins."""
     wanted = AuditFilter(
         actor=actor, action=action, object=object, tenant=tenant, request_id=request_id, since=since, until=until
     )

@@ -35,7 +35,7 @@ Epoch = Annotated[
     str,
     AfterValidator(_of_page),
     Query(
-        description="`epoch` of the page that `after` is from; 410 in another one",
+        description="`epoch` of the page that `after` comes from; 410 if the database has another epoch",
         # The pattern is for the OpenAPI document; the validator's message is easier to understand.
         json_schema_extra={"pattern": _EPOCH},
     ),
@@ -43,7 +43,7 @@ Epoch = Annotated[
 
 LastEventId = Annotated[
     Annotated[str, Field(max_length=64, json_schema_extra={"pattern": f"^({POSITION})?$"})] | None,
-    Header(description="`id` of the last event that was seen; goes before `after`"),
+    Header(description="`id` of the last event that was seen; overrides `after`"),
 ]
 
 
@@ -51,12 +51,14 @@ LastEventId = Annotated[
 def list_events(
     call: CallDep,
     after: Annotated[int, AFTER] = 0,
-    page_size: Annotated[int, Query(ge=1, description="events at most; above 1000 counts as 1000")] = PAGE_SIZE,
+    page_size: Annotated[
+        int, Query(ge=1, description="at most this many events; more than 1000 counts as 1000")
+    ] = PAGE_SIZE,
     about: About | None = None,
     tenant: Name | None = None,
     epoch: Epoch = "",
 ) -> EventPage:
-    """Events after `after`, oldest first. `next_page_token` is the next `after`, empty when no more are there now."""
+    """Lists events after `after`, oldest first. `next_page_token` is the next `after`, empty if there are no more."""
     size = min(page_size, PAGE_SIZE_MAX)
     unnumbered = _number(call)
     return call.read(
@@ -76,7 +78,7 @@ def list_events(
     response_class=EventStream,
     responses={
         200: {
-            "description": "Server-sent events: `data` is an Event, `id` its position; `event: problem` is the last",
+            "description": "Server-sent events: `data` is an Event, `id` its position; `event: problem` comes last",
             "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
         }
     },
@@ -89,7 +91,7 @@ async def watch_events(
     epoch: Epoch = "",
     last_event_id: LastEventId = None,
 ) -> EventStream:
-    """Events as they happen: those after `after` or `Last-Event-ID` first, else from now on."""
+    """Streams events as they happen, beginning after `after` or `Last-Event-ID`, or else from now on."""
     if last_event_id:
         epoch, after = parse_position(last_event_id)
     actor, database = call.actor, database_of(call.request)

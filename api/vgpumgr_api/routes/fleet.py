@@ -45,7 +45,7 @@ heartbeat_router = APIRouter(prefix="/v1/hosts/{host}", tags=["fleet"], route_cl
 
 @enroll_router.post("/v1/enroll")
 def enroll(request: Request, wanted: Enroll) -> Enrolled:
-    """Trades a host's one-time token, sent as the bearer token, for the host's own or for a certificate."""
+    """Exchanges a host's one-time token, sent as the bearer token, for its own token or certificate."""
     request_id: str = request.state.request_id
     secret = bearer(request.headers)
     source = source_of(request)
@@ -57,15 +57,15 @@ def enroll(request: Request, wanted: Enroll) -> Enrolled:
     )
 
 
-@router.get("/desired", responses={204: {"description": "Nothing changed within `wait_s`"}})
+@router.get("/desired", responses={204: {"description": "The document has not changed within `wait_s`"}})
 async def get_desired(
     call: CallDep,
     host: HostRef,
-    epoch: Annotated[UUID | None, Query(description="of the document that the agent has")] = None,
-    generation: Annotated[int | None, Query(ge=0, le=COUNTER_MAX, description="of that document")] = None,
+    epoch: Annotated[UUID | None, Query(description="`epoch` of the document that the agent has")] = None,
+    generation: Annotated[int | None, Query(ge=0, le=COUNTER_MAX, description="`generation` of that document")] = None,
     wait_s: Annotated[int, Query(ge=0, le=WAIT_S_MAX, description="seconds to wait for a newer document")] = 0,
 ) -> Desired:
-    """Everything the host shall have; with `epoch` and `generation` only if that is another document."""
+    """Returns the host's complete desired state, or 204 if it is still the document of `epoch` and `generation`."""
     if epoch is not None and generation is not None:
         seen = (epoch, generation)
         async with call.turn():
@@ -88,15 +88,15 @@ def _desired(call: Call, host: str) -> Desired:
 
 @router.post("/certificate")
 def renew_certificate(call: CallDep, host: HostRef, wanted: CertificateRequest) -> HostCertificate:
-    """A certificate for a new key of the host's agent, for the one that it has or for its token."""
+    """Issues a certificate for a new key of the agent, which shows its current certificate or token."""
     return call.write(certificates.renew, host, wanted, ca=call.request.app.state.agent_ca)
 
 
 @router.post("/report")
 def report(call: CallDep, host: HostRef, said: Report) -> Reported:
-    """What the host has. A report that is not newer than the last is dropped.
+    """Takes a report of what the host has. A report that is not newer than the last is dropped.
 
-    Refused to a second machine that has the identity of this host while the first is at work.
+    If two running machines have the identity of this host, the second one's reports are refused.
     """
     answer = call.write(agents.report, host, said)
     if isinstance(answer, Refusal):  # after the commit, which keeps the second boot
@@ -106,7 +106,7 @@ def report(call: CallDep, host: HostRef, said: Report) -> Reported:
 
 @heartbeat_router.post("/heartbeat")
 async def heartbeat(call: CallDep, host: HostRef, beat: Heartbeat) -> HeartbeatTaken:
-    """That the host lives and nothing has changed since its last report. Costs far less than a report."""
+    """Reports that the host is alive and unchanged since its last report. Costs far less than a report."""
     own = require_own(call.actor, host)
     accepted = await heartbeats_of(call.request).say(heartbeat_source(call.actor, own), beat)
     if not accepted:  # the full lookup tells a client with a revoked credential so
@@ -123,11 +123,11 @@ def _renew_within_s(call: Call) -> int | None:
 
 @router.post("/usage")
 def meter(call: CallDep, host: HostRef, said: Readings) -> Metered:
-    """What the host's meter counted since the last time. Repeating it books nothing twice."""
+    """Books what the host's meter counted since the last time. Repeating it books nothing twice."""
     return call.write(metering.meter, host, said)
 
 
 @router.post("/slices/{slice_id}:bind")
 def bind(call: CallDep, host: HostRef, slice_id: UUID, wanted: Bind) -> Slice:
-    """Ties a slice that was claimed without a VM to the VM that starts with it."""
+    """Binds a slice that was claimed without a VM to the VM that starts with it."""
     return call.write(agents.bind, host, slice_id, wanted)

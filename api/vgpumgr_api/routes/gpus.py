@@ -22,18 +22,18 @@ def list_gpus(
     call: CallDep,
     page: PageDep,
     host: Name | None = None,
-    host_state: Annotated[HostState | None, Query(description="on hosts in this state")] = None,
-    present: Annotated[Flag | None, Query(description="in its host's last report, or no more")] = None,
+    host_state: Annotated[HostState | None, Query(description="only GPUs of hosts in this state")] = None,
+    present: Annotated[Flag | None, Query(description="true: in its host's last report; false: no longer")] = None,
     selector: Selector | None = None,
 ) -> Page[Gpu]:
-    """GPUs, by host and address. For `selector` a label of a GPU's host counts where it has none of that key."""
+    """Lists GPUs by host and address. In `selector`, a host's label counts for its GPUs without a label of that key."""
     labels = parse_selector(selector) if selector else {}
     return call.read(gpus.list_gpus, page, host=host, host_state=host_state, present=present, labels=labels)
 
 
 @router.get("/{gpu_id}")
 def get_gpu(call: CallDep, gpu_id: UUID) -> Gpu:
-    """One GPU."""
+    """Returns a GPU."""
     gpu = call.read(gpus.get_gpu, gpu_id)
     call.tag(gpu.id, gpu.generation)
     return gpu
@@ -41,7 +41,7 @@ def get_gpu(call: CallDep, gpu_id: UUID) -> Gpu:
 
 @router.patch("/{gpu_id}")
 def patch_gpu(call: TrialDep, gpu_id: UUID, patch: GpuPatch, if_match: IfMatch) -> Gpu:
-    """Changes labels, and how often fair slices to come are promised its time. Needs If-Match."""
+    """Changes labels, and the ratio by which fair slices may overcommit the GPU. Needs If-Match."""
     gpu = call.write(gpus.patch_gpu, gpu_id, patch, if_match=if_match)
     call.tag(gpu.id, gpu.generation)
     return gpu
@@ -55,7 +55,7 @@ def patch_gpu(call: TrialDep, gpu_id: UUID, patch: GpuPatch, if_match: IfMatch) 
 def rehome_gpu(
     call: TrialDep, gpu_id: UUID, wanted: GpuRehome, if_match: IfMatch, idempotency_key: IdempotencyKey = None
 ) -> Operation:
-    """Moves the claims of a GPU that is gone to another one of its host, all or none. Needs If-Match."""
+    """Moves all claims of an absent GPU to another GPU of its host, or none. Needs If-Match."""
     done = call.write_once(
         idempotency_key,
         lambda session, actor, body: rehoming.rehome_gpu(session, actor, gpu_id, body, if_match=if_match),

@@ -24,11 +24,11 @@ def list_hosts(
     state: HostState | None = None,
     online: Flag | None = None,
     enrolled: Flag | None = None,
-    fenced: Annotated[Flag | None, Query(description="declared dead, and not enrolled since")] = None,
-    epoch_confirmed: Annotated[Flag | None, Query(description="false since a restore, until `:confirm-epoch`")] = None,
+    fenced: Annotated[Flag | None, Query(description="declared dead, and not enrolled since then")] = None,
+    epoch_confirmed: Annotated[Flag | None, Query(description="false from a restore until `:confirm-epoch`")] = None,
     selector: Selector | None = None,
 ) -> Page[Host]:
-    """Hosts, by name: all, or those in one state, that are heard of, or that have certain labels."""
+    """Lists hosts by name, filtered by state, by labels, or by being online, enrolled, fenced or confirmed."""
     labels = parse_selector(selector) if selector else {}
     wanted = hosts.HostFilter(
         state=state, online=online, enrolled=enrolled, fenced=fenced, epoch_confirmed=epoch_confirmed, labels=labels
@@ -38,7 +38,7 @@ def list_hosts(
 
 @router.post("", status_code=201)
 def create_host(call: CallDep, wanted: HostCreate, idempotency_key: IdempotencyKey = None) -> HostCreated:
-    """Announces a host. The answer's `enroll_token` is shown once: the same Idempotency-Key again gives none."""
+    """Announces a host. Its `enroll_token` is shown once; a repeat with the same Idempotency-Key does not get it."""
     host = call.show_once(
         idempotency_key, lambda session, actor: hosts.create_host(session, actor, wanted), wanted, made=_named
     )
@@ -49,7 +49,7 @@ def create_host(call: CallDep, wanted: HostCreate, idempotency_key: IdempotencyK
 
 @router.get("/{name}")
 def get_host(call: CallDep, name: Name) -> Host:
-    """One host."""
+    """Returns a host."""
     host = call.read(hosts.get_host, name)
     call.tag(host.id, host.generation)
     return host
@@ -57,7 +57,7 @@ def get_host(call: CallDep, name: Name) -> Host:
 
 @router.patch("/{name}")
 def patch_host(call: TrialDep, name: Name, patch: HostPatch, if_match: IfMatch) -> Host:
-    """Cordons a host, or takes it back into service; changes labels. Needs If-Match."""
+    """Cordons a host or returns it to service, and changes labels. Needs If-Match."""
     host = call.write(hosts.patch_host, name, patch, if_match=if_match)
     call.tag(host.id, host.generation)
     return host
@@ -65,15 +65,15 @@ def patch_host(call: TrialDep, name: Name, patch: HostPatch, if_match: IfMatch) 
 
 @router.delete("/{name}", status_code=204)
 def delete_host(call: TrialDep, name: Name, if_match: IfMatch) -> None:
-    """Refused while it has slices, but for lost ones of a fenced host. Needs If-Match."""
+    """Deletes a host without slices; lost slices of a fenced host are deleted with it. Needs If-Match."""
     despite_expired(call, lambda: call.write(hosts.delete_host, name, if_match=if_match))
 
 
 @router.post("/{name}:confirm-epoch")
 def confirm_epoch(call: TrialDep, name: Name, if_match: IfMatch) -> Host:
-    """After a database was restored: lets this host delete what the database no longer has.
+    """Lets a host delete slices that a restored database no longer has.
 
-    With the If-Match of a host that was read since, only if the database was not restored once more.
+    With If-Match, this is refused if the database was restored again after the host was read.
     """
     host = call.write(hosts.confirm_epoch, name, if_match=if_match)
     call.tag(host.id, host.generation)
@@ -82,26 +82,26 @@ def confirm_epoch(call: TrialDep, name: Name, if_match: IfMatch) -> Host:
 
 @router.post("/{name}:cordon")
 def cordon(call: TrialDep, name: Name, if_match: IfMatch) -> Host:
-    """Lets a host take no more claims; what it has stays. Needs If-Match."""
+    """Stops a host from taking claims; its slices stay. Needs If-Match."""
     return _tagged(call, call.write(cordoning.cordon_host, name, if_match=if_match))
 
 
 @router.post("/{name}:uncordon")
 def uncordon(call: TrialDep, name: Name, if_match: IfMatch) -> Host:
-    """Lets a host take claims again, after a cordon, a drain or maintenance. Needs If-Match."""
+    """Lets a host take claims again after a cordon, a drain or maintenance. Needs If-Match."""
     return _tagged(call, call.write(cordoning.uncordon_host, name, if_match=if_match))
 
 
 @router.post("/{name}:maintenance")
 def maintenance(call: TrialDep, name: Name, if_match: IfMatch) -> Host:
-    """Lets no VM start with a slice there. Refused while the host has devices of slices. Needs If-Match."""
+    """Sets maintenance: no VM starts with a slice there. Refused while slices have devices there. Needs If-Match."""
     return _tagged(call, call.write(cordoning.maintain_host, name, if_match=if_match))
 
 
 @router.post(
     "/{name}:drain",
     status_code=202,
-    responses={200: {"description": "With validate_only: what would begin", "model": Operation}},
+    responses={200: {"description": "With validate_only: what would be started", "model": Operation}},
 )
 def drain_host(
     call: TrialDep,
@@ -110,7 +110,7 @@ def drain_host(
     if_match: IfMatch,
     idempotency_key: IdempotencyKey = None,
 ) -> Operation:
-    """Lets a host take no more claims, and waits until its slices are gone. Deletes none. Needs If-Match."""
+    """Stops a host from taking claims, and waits until its slices are gone. Deletes none. Needs If-Match."""
     begun = call.write_once(
         idempotency_key,
         lambda session, actor, body: drain.drain_host(session, actor, name, body, if_match=if_match),
@@ -124,7 +124,7 @@ def drain_host(
 
 @router.post("/{name}:fence")
 def fence(call: TrialDep, name: Name, wanted: HostFence, if_match: IfMatch) -> Host:
-    """Declares a host dead: its credentials are void, its slices lost, their quota is back. Needs If-Match."""
+    """Declares a host dead: revokes its credentials, marks its slices lost, returns their quota. Needs If-Match."""
     host = call.write(fencing.fence_host, name, wanted, if_match=if_match)
     call.tag(host.id, host.generation)
     return host
@@ -132,7 +132,7 @@ def fence(call: TrialDep, name: Name, wanted: HostFence, if_match: IfMatch) -> H
 
 @router.post("/{name}:reenroll")
 def reenroll(call: CallDep, name: Name, idempotency_key: IdempotencyKey = None) -> HostCreated:
-    """A new one-time token for a host; the token that its agent has is revoked. Shown once, as by POST of a host."""
+    """Creates a new one-time token for a host, shown once like the first, and revokes its agent's credential."""
     host = call.show_once(
         idempotency_key, lambda session, actor: hosts.reenroll(session, actor, name), None, made=_named
     )

@@ -26,11 +26,11 @@ router = APIRouter(prefix="/v1/operations", tags=["operations"], route_class=Rou
 def list_operations(
     call: CallDep,
     page: PageDep,
-    kind: Annotated[Kind | None, Query(description="as in `host.drain`")] = None,
+    kind: Annotated[Kind | None, Query(description="such as `host.drain`")] = None,
     target: Name | None = None,
     state: OperationState | None = None,
 ) -> Page[Operation]:
-    """Operations that are under way or were done within a week, of one kind, about one target or in one state."""
+    """Lists operations that are running or ended within a week, filtered by kind, target or state."""
     return call.read(operations.list_operations, page, kind=kind, target=target, state=state)
 
 
@@ -40,7 +40,7 @@ async def get_operation(
     operation_id: UUID,
     wait_s: Annotated[int, Query(ge=0, le=WAIT_S_MAX, description="seconds to wait for its end")] = 0,
 ) -> Operation:
-    """How far an operation is; with `wait_s` as soon as it is done, or as it is after that time."""
+    """Returns an operation's progress. With `wait_s`, answers when it is done, or after that time."""
     async with call.turn():
         found = await run_in_threadpool(metered, _look, call, operation_id)
     if not found.done and wait_s:
@@ -58,7 +58,7 @@ def cancel_operation(
     wanted: Annotated[OperationCancel, Body(default_factory=OperationCancel)],
     if_match: IfMatch,
 ) -> Operation:
-    """Ends an operation that is under way; with `undo` what it is about becomes what it was before."""
+    """Ends a running operation. With `undo`, its target becomes what it was before."""
     cancelled = call.write(operating.cancel_operation, operation_id, wanted, if_match=if_match)
     call.tag(cancelled.id, cancelled.generation)
     return cancelled

@@ -15,15 +15,15 @@ router = APIRouter(prefix="/v1/profiles", tags=["profiles"], route_class=Route)
 
 @router.get("")
 def list_profiles(call: CallDep, page: PageDep, mode: Mode | None = None) -> Page[Profile]:
-    """All profiles, or those of one mode, by name."""
+    """Lists profiles by name, all or those of one mode."""
     return call.read(profiles.list_profiles, page, mode=mode)
 
 
 @router.post(
-    "", status_code=201, responses={200: {"description": "With validate_only: what would be made", "model": Profile}}
+    "", status_code=201, responses={200: {"description": "With validate_only: what would be created", "model": Profile}}
 )
 def create_profile(call: TrialDep, wanted: ProfileCreate, idempotency_key: IdempotencyKey = None) -> Profile:
-    """Makes a class of slice, which never changes."""
+    """Creates a class of slices, which never changes."""
     profile = call.write_once(idempotency_key, profiles.create_profile, wanted, kind=Profile)
     call.located(f"/v1/profiles/{profile.name}")
     call.tag(profile.id, profile.generation)
@@ -32,7 +32,7 @@ def create_profile(call: TrialDep, wanted: ProfileCreate, idempotency_key: Idemp
 
 @router.get("/{name}")
 def get_profile(call: CallDep, name: Name) -> Profile:
-    """One profile."""
+    """Returns a profile."""
     profile = call.read(profiles.get_profile, name)
     call.tag(profile.id, profile.generation)
     return profile
@@ -40,5 +40,5 @@ def get_profile(call: CallDep, name: Name) -> Profile:
 
 @router.delete("/{name}", status_code=204)
 def delete_profile(call: TrialDep, name: Name, if_match: IfMatch) -> None:
-    """Refused while slices of it exist. Needs If-Match."""
+    """Deletes a profile that no slice has. Needs If-Match."""
     despite_expired(call, lambda: call.write(profiles.delete_profile, name, if_match=if_match))

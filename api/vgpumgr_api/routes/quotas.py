@@ -18,15 +18,15 @@ router = APIRouter(prefix="/v1/quotas", tags=["quotas"], route_class=Route)
 def list_quotas(
     call: CallDep,
     page: PageDep,
-    account: Annotated[Name | None, Query(description="of this account and its projects")] = None,
+    account: Annotated[Name | None, Query(description="only of this account and its projects")] = None,
 ) -> Page[Quota]:
-    """Quotas and what is used of them, by tenant."""
+    """Lists quotas, and what is used of them, by tenant."""
     return call.read(quotas.list_quotas, page, account=account)
 
 
 @router.get("/{tenant}")
 def get_quota(call: CallDep, tenant: Name) -> Quota:
-    """One tenant's quota."""
+    """Returns a tenant's quota."""
     quota = call.read(quotas.get_quota, tenant)
     call.tag(quota.tenant_id, quota.generation)
     return quota
@@ -34,7 +34,7 @@ def get_quota(call: CallDep, tenant: Name) -> Quota:
 
 @router.patch("/{tenant}")
 def patch_quota(call: TrialDep, tenant: Name, patch: QuotaPatch, if_match: IfMatch) -> Quota:
-    """Changes limits; running slices follow at once. Needs If-Match."""
+    """Changes limits, which apply to running slices at once. Needs If-Match."""
     quota = call.write(quotas.patch_quota, tenant, patch, if_match=if_match)
     call.tag(quota.tenant_id, quota.generation)
     return quota

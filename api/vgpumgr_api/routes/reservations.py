@@ -19,19 +19,19 @@ router = APIRouter(prefix="/v1/reservations", tags=["reservations"], route_class
 def list_reservations(
     call: CallDep, page: PageDep, tenant: Name | None = None, profile: Name | None = None
 ) -> Page[Reservation]:
-    """What is held for the tenants that the caller may see, or for one; nothing that has expired."""
+    """Lists unexpired reservations of tenants that the caller may see, filtered by tenant or profile."""
     return call.read(reservations.list_reservations, page, tenant=tenant, profile=profile)
 
 
 @router.post(
     "",
     status_code=201,
-    responses={200: {"description": "With validate_only: what would be held", "model": Reservation}},
+    responses={200: {"description": "With validate_only: what would be reserved", "model": Reservation}},
 )
 def create_reservation(
     call: TrialDep, wanted: ReservationCreate, idempotency_key: IdempotencyKey = None
 ) -> Reservation:
-    """Holds quota and places on GPUs until an instant, all or none. Claims take them by naming the reservation."""
+    """Reserves quota and places on GPUs for a time, all or none. Claims take places by naming the reservation."""
     call.request.state.asked = wanted.places
     made = despite_expired(
         call, lambda: call.write_once(idempotency_key, reservations.create_reservation, wanted, kind=Reservation)
@@ -43,7 +43,7 @@ def create_reservation(
 
 @router.get("/{reservation_id}")
 def get_reservation(call: CallDep, reservation_id: UUID) -> Reservation:
-    """One reservation that has not expired."""
+    """Returns an unexpired reservation."""
     found = call.read(reservations.get_reservation, reservation_id)
     call.tag(found.id, found.generation)
     return found
@@ -51,5 +51,5 @@ def get_reservation(call: CallDep, reservation_id: UUID) -> Reservation:
 
 @router.delete("/{reservation_id}", status_code=204)
 def delete_reservation(call: TrialDep, reservation_id: UUID, if_match: IfMatch) -> None:
-    """Gives back what is still held. Slices that took places stay."""
+    """Deletes a reservation and frees what is left of it. Slices that took places stay."""
     call.write(reservations.delete_reservation, reservation_id, if_match=if_match)

@@ -19,7 +19,7 @@ router = APIRouter(tags=["api"], route_class=PublicRoute)
 
 
 class Versions(Answer):
-    """`extensions`: what was added to a version since it was first published."""
+    """`extensions` names what was added to a version after its first publication."""
 
     release: str
     versions: list[str]
@@ -27,22 +27,22 @@ class Versions(Answer):
 
 
 class Health(Answer):
-    """Only ever `ok`: anything else is a problem document."""
+    """`status` is always `ok`; anything else is a problem document."""
 
     status: str
 
 
 @router.get("/")
 async def get_versions() -> Versions:
-    """Which versions of the interface this API speaks."""
+    """Returns the versions of the interface that this API speaks."""
     return Versions(release=vgpumgr.__version__, versions=["v1"], extensions=[])
 
 
 @router.get("/v1/health")
 async def get_health(request: Request) -> Health:
-    """Readiness: whether to send requests here. 503 if the database is of no use or not migrated, or at the end."""
+    """Readiness: answers 503 if the database is unusable or not migrated, or while the process is stopping."""
     if lifecycle_of(request).stopping:
-        raise Refusal(Code.API_STOPPING, "this process ends; ask another one")
+        raise Refusal(Code.API_STOPPING, "this process is stopping; send the request to another one")
     database = database_of(request)
     await readiness_of(request).require(partial(_check, database))
     return Health(status="ok")
@@ -55,12 +55,12 @@ def _check(database: Database) -> None:
 
 @router.get("/v1/health/live")
 async def get_liveness() -> Health:
-    """Liveness: whether the process answers at all, whatever its database does. If not, start it again."""
+    """Liveness: answers whatever the database does. If the process does not answer, restart it."""
     return Health(status="ok")
 
 
 @router.get("/openapi.json")
 async def get_openapi(request: Request) -> dict[str, Any]:
-    """This document."""
+    """Returns this document."""
     document: dict[str, Any] = request.app.openapi()
     return document

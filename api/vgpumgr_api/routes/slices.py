@@ -17,7 +17,7 @@ router = APIRouter(prefix="/v1/slices", tags=["slices"], route_class=Route)
 claims_router = APIRouter(prefix="/v1/slices", tags=["slices"], route_class=ConfirmedRoute)
 explain_router = APIRouter(prefix="/v1/slices", tags=["slices"], route_class=ReadingRoute)
 
-ValidateOnly = Annotated[Flag, Query(description="check and answer alike, but claim nothing")]
+ValidateOnly = Annotated[Flag, Query(description="check and answer as usual, but claim nothing")]
 
 
 @router.get("")
@@ -31,7 +31,7 @@ def list_slices(
     profile: Name | None = None,
     gpu_id: UUID | None = None,
 ) -> Page[Slice]:
-    """The slices that the caller may see, of one tenant, host, VM, state, profile or GPU if asked for."""
+    """Lists the slices that the caller may see, filtered by tenant, host, VM, state, profile or GPU."""
     wanted = {"tenant": tenant, "host": host, "profile": profile}
     return call.read(claims.list_slices, page, **wanted, vm_uuid=vm_uuid, state=state, gpu_id=gpu_id)
 
@@ -45,7 +45,7 @@ def create_slice(
     idempotency_key: IdempotencyKey = None,
     validate_only: ValidateOnly = False,
 ) -> Slice:
-    """Claims a slice: charges the quota, chooses a GPU. Either everything is done or nothing."""
+    """Claims a slice: charges the quota and chooses a GPU, or does neither."""
     if validate_only:
         call.response.status_code = 200
         return despite_expired(call, lambda: call.write(claims.create_slice, wanted, validate_only=True))
@@ -67,7 +67,7 @@ def create_slices(
     idempotency_key: IdempotencyKey = None,
     validate_only: ValidateOnly = False,
 ) -> Slices:
-    """Claims several slices of one tenant. Either all are claimed or none is."""
+    """Claims several slices of one tenant, all or none."""
     call.request.state.asked = len(wanted.slices)
     if validate_only:
         call.response.status_code = 200
@@ -77,14 +77,14 @@ def create_slices(
 
 @explain_router.post(":explain")
 def explain_slice(call: CallDep, wanted: SliceCreate) -> Explanation:
-    """What would come of a claim, and how many GPUs are out of the question for which reason. Claims nothing."""
+    """Says whether a claim would succeed, and how many GPUs each obstacle rules out. Claims nothing."""
     said = call.read(explain.explain, wanted)
     return said if said.fits or not give_expired_back(call) else call.read(explain.explain, wanted)
 
 
 @router.get("/{slice_id}")
 def get_slice(call: CallDep, slice_id: UUID) -> Slice:
-    """One slice."""
+    """Returns a slice."""
     found = call.read(claims.get_slice, slice_id)
     call.tag(found.id, found.generation)
     return found
@@ -93,10 +93,10 @@ def get_slice(call: CallDep, slice_id: UUID) -> Slice:
 @router.delete(
     "/{slice_id}",
     status_code=202,
-    responses={200: {"description": "With validate_only: what it would be", "model": Slice}},
+    responses={200: {"description": "With validate_only: what it would become", "model": Slice}},
 )
 def delete_slice(call: TrialDep, slice_id: UUID, if_match: IfMatch) -> Slice:
-    """Gives a slice up. Its quota and capacity return when its host has confirmed that the device is gone."""
+    """Releases a slice. Its quota and capacity return once its host has confirmed that the device is gone."""
     releasing = call.write(claims.delete_slice, slice_id, if_match=if_match)
     call.tag(releasing.id, releasing.generation)
     return releasing
@@ -110,9 +110,9 @@ def delete_slice(call: TrialDep, slice_id: UUID, if_match: IfMatch) -> Slice:
 def move_slice(
     call: TrialDep, slice_id: UUID, wanted: SliceMove, if_match: IfMatch, idempotency_key: IdempotencyKey = None
 ) -> Slice:
-    """Claims a slice on another host in place of this one, whose VM does not run, at no charge.
+    """Moves the slice of a stopped VM: claims a replacement on another host without a second charge.
 
-    The answer is the new slice, whose id goes into the domain's XML there. This one is lost.
+    The answer is the new slice, whose id goes into the domain's XML on the new host. The old slice becomes `lost`.
     """
     moved = despite_expired(
         call,
@@ -130,7 +130,7 @@ def move_slice(
 
 @router.post("/{slice_id}:abort-move")
 def abort_move(call: TrialDep, slice_id: UUID, if_match: IfMatch) -> Slice:
-    """Gives up a slice that was to replace another one, which is claimed again. Not once a VM may start with it."""
+    """Aborts a move: releases the new slice and restores the old one. Refused once a VM may start with the new one."""
     kept = call.write(moves.abort_move, slice_id, if_match=if_match)
     call.tag(kept.id, kept.generation)
     return kept

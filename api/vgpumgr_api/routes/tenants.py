@@ -20,18 +20,18 @@ def list_tenants(
     call: CallDep,
     page: PageDep,
     kind: TenantKind | None = None,
-    account: Annotated[Name | None, Query(description="this account and its projects")] = None,
-    external_id: Annotated[ExternalId | None, Query(description="the one that another system calls that")] = None,
+    account: Annotated[Name | None, Query(description="only this account and its projects")] = None,
+    external_id: Annotated[ExternalId | None, Query(description="only the tenant with this external id")] = None,
 ) -> Page[Tenant]:
-    """The tenants that the caller may see, by name."""
+    """Lists the tenants that the caller may see, by name."""
     return call.read(tenants.list_tenants, page, kind=kind, account=account, external_id=external_id)
 
 
 @router.post(
-    "", status_code=201, responses={200: {"description": "With validate_only: what would be made", "model": Tenant}}
+    "", status_code=201, responses={200: {"description": "With validate_only: what would be created", "model": Tenant}}
 )
 def create_tenant(call: TrialDep, wanted: TenantCreate, idempotency_key: IdempotencyKey = None) -> Tenant:
-    """Makes an account, or a project of an account, with a quota of nothing."""
+    """Creates an account, or a project of an account, with a quota of zero."""
     tenant = call.write_once(idempotency_key, tenants.create_tenant, wanted, kind=Tenant)
     call.located(f"/v1/tenants/{tenant.name}")
     call.tag(tenant.id, tenant.generation)
@@ -40,7 +40,7 @@ def create_tenant(call: TrialDep, wanted: TenantCreate, idempotency_key: Idempot
 
 @router.get("/{name}")
 def get_tenant(call: CallDep, name: Name) -> Tenant:
-    """One tenant."""
+    """Returns a tenant."""
     tenant = call.read(tenants.get_tenant, name)
     call.tag(tenant.id, tenant.generation)
     return tenant
@@ -56,5 +56,5 @@ def patch_tenant(call: TrialDep, name: Name, patch: TenantPatch, if_match: IfMat
 
 @router.delete("/{name}", status_code=204)
 def delete_tenant(call: TrialDep, name: Name, if_match: IfMatch) -> None:
-    """Refused while the tenant has projects or slices."""
+    """Deletes a tenant without projects and slices."""
     despite_expired(call, lambda: call.write(tenants.delete_tenant, name, if_match=if_match))

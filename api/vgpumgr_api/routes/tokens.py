@@ -20,16 +20,16 @@ def list_tokens(
     call: CallDep,
     page: PageDep,
     role: TokenRole | None = None,
-    subject: Annotated[Name | None, Query(description="the tenant or host that they are for")] = None,
+    subject: Annotated[Name | None, Query(description="only tokens for this tenant or host")] = None,
     expired: Flag | None = None,
 ) -> Page[Token]:
-    """Tokens without their secrets, also expired ones."""
+    """Lists tokens without their secrets, including expired ones."""
     return call.read(tokens.list_tokens, page, role=role, subject=subject, expired=expired)
 
 
 @router.post("", status_code=201)
 def create_token(call: CallDep, wanted: TokenCreate, idempotency_key: IdempotencyKey = None) -> TokenCreated:
-    """Makes a token. Its `secret` is shown once: the same Idempotency-Key again makes none and is told of this one."""
+    """Creates a token. Its `secret` is shown once; a repeat with the same Idempotency-Key gets only the token's id."""
     token = call.show_once(
         idempotency_key,
         lambda session, actor: tokens.create_token(session, actor, wanted),

@@ -28,18 +28,18 @@ router = APIRouter(prefix="/v1/usage", tags=["usage"], route_class=Route)
 
 Since = Annotated[Instant, Query(description="from this instant on")]
 Until = Annotated[Instant, Query(description="before this instant")]
-OfTenant = Annotated[Name | None, Query(description="of this tenant alone, also one that is gone")]
-OfAccount = Annotated[Name | None, Query(description="of this account and its projects, also one that is gone")]
+OfTenant = Annotated[Name | None, Query(description="only of this tenant, even if it was deleted")]
+OfAccount = Annotated[Name | None, Query(description="only of this account and its projects, even if it was deleted")]
 
 
 async def _wanted(
     since: Since,
     until: Until,
-    granularity: Annotated[Granularity, Query(description="how much time a row is about")] = Granularity.TOTAL,
-    by: Annotated[By, Query(description="whom or what a row is about")] = By.TENANT,
+    granularity: Annotated[Granularity, Query(description="the time that a row covers")] = Granularity.TOTAL,
+    by: Annotated[By, Query(description="what a row is for")] = By.TENANT,
     tenant: OfTenant = None,
     account: OfAccount = None,
-    as_of: Annotated[Instant | None, Query(description="without what was booked from this hour on")] = None,
+    as_of: Annotated[Instant | None, Query(description="leaves out what was booked from this hour on")] = None,
 ) -> LedgerFilter:
     return LedgerFilter(
         since=since,
@@ -64,7 +64,7 @@ async def _unbooked_wanted(
     since: Annotated[Instant | None, Query(description="hours that begin at this instant or later")] = None,
     until: Annotated[Instant | None, Query(description="hours that begin before this instant")] = None,
     host: Name | None = None,
-    tenant: Annotated[Name | None, Query(description="under this name, also if nobody has it")] = None,
+    tenant: Annotated[Name | None, Query(description="reported under this name, even if no tenant has it")] = None,
     reason: UnbookedReason | None = None,
 ) -> UnbookedFilter:
     return UnbookedFilter(since=since, until=until, host=host, tenant=tenant, reason=reason)
@@ -76,31 +76,31 @@ WantedDep = Annotated[LedgerFilter, Depends(_wanted)]
 
 @router.get("")
 def list_usage(call: CallDep, page: PageDep, tenant: Name | None = None, host: Name | None = None) -> Page[Usage]:
-    """Counters per tenant and GPU, as last reported."""
+    """Lists counters per tenant and GPU, as last reported."""
     return call.read(usage.list_usage, page, tenant=tenant, host=host)
 
 
 @router.get("/ledger")
 def list_ledger(call: CallDep, page: PageDep, wanted: WantedDep) -> LedgerRowPage:
-    """What was granted and used, in whole numbers, by hour, day or in total. `since` and `until` are whole hours."""
+    """Lists what was granted and used by hour, by day or in total. `since` and `until` are whole hours."""
     return call.read(ledger_list.list_ledger, page, wanted)
 
 
 @router.get("/ledger.csv", response_class=StreamingResponse, responses=CSV)
 def export_ledger(call: CallDep, wanted: WantedDep) -> StreamingResponse:
-    """The same as CSV, whole, with a line of names. An answer that breaks off is not complete."""
+    """Returns all of these rows as CSV, after a line of names. An answer that breaks off is incomplete."""
     return _export(call, LedgerRow, lambda call, page: call.read(ledger_list.list_ledger, page, wanted))
 
 
 @router.get("/unbooked")
 def list_unbooked(call: CallDep, page: PageDep, wanted: UnbookedDep) -> Page[UnbookedRow]:
-    """What hosts counted and the ledger does not have, by hour; for operators."""
+    """Lists by hour what hosts counted and the ledger does not have. For operators."""
     return call.read(unbooked.list_unbooked, page, wanted)
 
 
 @router.get("/unbooked.csv", response_class=StreamingResponse, responses=CSV)
 def export_unbooked(call: CallDep, wanted: UnbookedDep) -> StreamingResponse:
-    """The same as CSV, whole, with a line of names. An answer that breaks off is not complete."""
+    """Returns all of these rows as CSV, after a line of names. An answer that breaks off is incomplete."""
     return _export(call, UnbookedRow, lambda call, page: call.read(unbooked.list_unbooked, page, wanted))
 
 
@@ -108,7 +108,7 @@ def export_unbooked(call: CallDep, wanted: UnbookedDep) -> StreamingResponse:
 def list_grants(
     call: CallDep, page: PageDep, since: Since, until: Until, tenant: OfTenant = None, account: OfAccount = None
 ) -> Page[Grant]:
-    """The lives of claims that fall into a time: what `slice_us`, `granted_ns` and `mem_byte_us` are made of."""
+    """Lists claims that existed in a time range, from which `slice_us`, `granted_ns` and `mem_byte_us` are computed."""
     wanted = LedgerFilter(since=since, until=until, tenant=tenant, account=account)
     return call.read(grants.list_grants, page, wanted)
 

@@ -120,7 +120,7 @@ def test_no_parameter_is_answered_with_a_pattern(client: TestClient) -> None:
 @pytest.mark.parametrize("state", ["maintenance", "draining", "gone", 5])
 def test_a_host_state_that_no_patch_makes_is_refused_with_how_it_comes(client: TestClient, state: object) -> None:
     said = problem(client.patch("/v1/hosts/h1", json={"state": state}, headers=AUTH), Code.FIELD_INVALID)
-    assert said.detail == "$.state: not ready or cordoned; others come by POST of the host's :maintenance and :drain"
+    assert said.detail == "$.state: not ready or cordoned; for other states, POST to the host's :maintenance or :drain"
 
 
 def test_a_thousand_wrong_members_make_a_short_answer(client: TestClient) -> None:

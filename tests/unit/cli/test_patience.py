@@ -30,7 +30,7 @@ def test_an_api_that_starts_again_is_waited_for_and_that_is_told_once(
     cli: Cli, command: tuple[str, ...], requests: int
 ) -> None:
     away_after(cli, requests, times=3 * ATTEMPTS)
-    cli.api.refuse(Code.API_STOPPING, "this process ends; ask another one", times=ATTEMPTS)
+    cli.api.refuse(Code.API_STOPPING, "this process is stopping; send the request to another one", times=ATTEMPTS)
     result = cli(*command)
     assert result.status == 0, result.err
     assert result.err.count("still waiting") == 1

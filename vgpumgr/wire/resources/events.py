@@ -7,7 +7,7 @@ from vgpumgr.wire.common import Answer, Instant, Name, Page
 
 
 class Event(Answer):
-    """Something that happened, in the order in which it was committed. `kind` as in ``slice.claimed``."""
+    """Something that happened. Events are listed in the order of their commits. `kind`: such as ``slice.claimed``."""
 
     seq: int
     at: Instant
@@ -19,6 +19,6 @@ class Event(Answer):
 
 
 class EventPage(Page[Event]):
-    """`epoch`: of the database that the numbers are from. After a restore numbers are given again, in another one."""
+    """`epoch`: that of the database that numbered the events. After a restore the numbers repeat in another epoch."""
 
     epoch: str = ""

@@ -30,35 +30,36 @@ class MemoryClass(Answer):
 
 
 class GpuPatch(Request):
-    """A merge patch. `fair_ratio_permille` counts for claims to come; slices that are there keep what they have."""
+    """A merge patch. `fair_ratio_permille` applies to later claims; existing slices keep what they have."""
 
     labels: LabelsPatch | None = None
     fair_ratio_permille: FairRatio | None = None
 
 
 class Gpu(Answer):
-    """One accelerator. `used_*` counts claims, never what a host reports. `present`: in its host's last report.
+    """One accelerator. `used_*` counts claims, never what a host reports. `present`: it is in its host's last report.
 
-    `address`: where it is, or was last; in PCI domain ffffffff if another has that place. `identified_by`: what of
-    `uuid`, `serial` and `address` tells it from others, so that its slices and labels follow it to another address.
+    `address`: where it is, or was last; in PCI domain ffffffff if another GPU has that place. `identified_by`: which of
+    `uuid`, `serial` and `address` identifies it, so that its slices and labels follow it to another address.
 
-    `fair_ratio_permille`: how often its time is promised to fair slices. At 2000 one of 500 is sure of 250 when all are
-    busy, and counts as that in `used_share_permille`; a strict one always counts whole, and is sure of it. `labels`:
-    its own; those of its host count as well where it has none of that key.
+    `fair_ratio_permille`: how much of its time fair slices may claim. At 2000, a fair slice of 500 is sure of 250 when
+    all are busy, and counts as 250 in `used_share_permille`. A strict slice always counts in full, and is sure of all
+    of it. `labels`: its own; a label of its host also counts if the GPU has none with that key.
 
-    `policy`: how its host shares it; only claims of profiles of that policy go there. `places`: how many slices
-    fixed_share sells. `reserve_limit_permille`: how much of its time latency slices may reserve; they count
-    `used_reserve_permille`, each its share and one longest piece of work per period. `used_window_bytes`: memory of the
-    host that windows of its slices may take, beside `used_mem_bytes`; 0 where slices have no executors.
+    `policy`: how its host shares it; only claims of profiles with that policy are placed on it. `places`: how many
+    slices it offers under fixed_share. `reserve_limit_permille`: how much of its time latency slices may reserve. Each
+    of them adds its share and one longest piece of work per period to `used_reserve_permille`. `used_window_bytes`:
+    host memory that the windows of its slices may take, in addition to `used_mem_bytes`; 0 where slices have no
+    executors.
 
-    `driver`: which its function is bound to, "" if that is not known. `adopted`: that is its vendor's driver, and our
-    module shares the GPU all the same.
+    `driver`: the driver that its function is bound to, "" if that is not known. `adopted`: that is its vendor's driver,
+    and the vgpumgr module shares the GPU all the same.
 
-    `workload`: for which claims it is. One for processes has no `types`, since their memory needs no class.
+    `workload`: the kind of claims that it takes. A GPU for processes has no `types`, since their memory needs no class.
 
-    `switch_cost_us`: what it costs that another tenant works, as `vgpumgr host probe-gpu` measured it on the host; 0 if
-    it did not. `timeslice_min_us` is what the kernel or that takes for the least; a tenant whose quota says less has
-    this.
+    `switch_cost_us`: what a switch to another tenant costs, as `vgpumgr host probe-gpu` measured it on the host; 0 if
+    it did not. `timeslice_min_us`: the shortest timeslice according to the kernel or that measurement. A tenant whose
+    quota has a shorter one gets this one.
     """
 
     id: UUID

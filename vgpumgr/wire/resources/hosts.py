@@ -13,8 +13,8 @@ from vgpumgr.wire.common import Answer, Generation, Instant, LabelsPatch, Name, 
 class HostState(StrEnum):
     """`ready` takes claims; `cordoned` keeps what it has and takes no more.
 
-    `draining`: cordoned, and an operation waits until it has no slices. `maintenance`: nothing starts there, and
-    nothing is expected to be heard of it. `lost`: not heard of for too long; it keeps its claims, and takes none.
+    `draining`: cordoned, and an operation waits until it has no slices. `maintenance`: no VM starts with a slice there,
+    and the host may be silent. `lost`: silent for too long; it keeps its claims and takes no more.
     """
 
     READY = "ready"
@@ -25,7 +25,7 @@ class HostState(StrEnum):
 
 
 class HostCreate(Request):
-    """Announces a host; the answer carries the token with which its agent enrols, once."""
+    """Announces a host. The answer has the token with which its agent enrols, shown once."""
 
     name: Name
 
@@ -33,7 +33,7 @@ class HostCreate(Request):
 def _patched(state: object) -> object:
     """pydantic would name them as Python writes them."""
     if state not in (HostState.READY, HostState.CORDONED):
-        raise ValueError("not ready or cordoned; others come by POST of the host's :maintenance and :drain")
+        raise ValueError("not ready or cordoned; for other states, POST to the host's :maintenance or :drain")
     return state
 
 
@@ -45,9 +45,9 @@ class HostPatch(Request):
 
 
 class HostFence(Request):
-    """Declares a host dead: powered off, never only out of reach. `confirm`: its name once more.
+    """Declares a host dead, which must be powered off and not only out of reach. `confirm`: its name once more.
 
-    `force`: also if it reported within the last 90 s.
+    `force`: fence it even if it reported within the last 90 s.
     """
 
     confirm: Name
@@ -57,14 +57,14 @@ class HostFence(Request):
 class Host(Answer):
     """A machine with GPUs. `online`: it reported within the last 90 s. `epoch_confirmed`: see Desired.
 
-    `fenced_at`: declared dead, and not enrolled since; whatever its `state`, it takes no claims. `lost_at`: since when
-    its `state` is `lost`; `operator_state` is what operators made of it, and what it is again once it is heard of.
-    `unknown_slices`: at least so many slices it has, or may start VMs with, that are no claims on it; while there are
-    any it takes no claims. After an enrolment there may be some until it has reported. `refusals`: what its agent's
-    last report says that it could not do, or does not obey.
+    `fenced_at`: when it was declared dead, if it has not enrolled since; such a host takes no claims, whatever its
+    `state`. `lost_at`: when its `state` became `lost`. `operator_state`: the state that operators gave it, which it has
+    again once it reports. `unknown_slices`: at least this many slices exist there, or may start VMs, that are not
+    claims on the host; while there are any, it takes no claims. After an enrolment there may be some until the host has
+    reported. `refusals`: what its agent could not do or did not obey, as of its last report.
 
-    `second_boot_at`: since when a second machine is at work with the identity of this host, as after its disk was
-    copied; `state_reason` then is ``host.second_boot``, else "".
+    `second_boot_at`: since when a second machine runs with the identity of this host, for example because its disk was
+    copied; `state_reason` then is ``host.second_boot``, otherwise "".
     """
 
     id: UUID
@@ -88,6 +88,6 @@ class Host(Answer):
 
 
 class HostCreated(Host):
-    """Shown once."""
+    """A host with its `enroll_token`, which is shown once."""
 
     enroll_token: str

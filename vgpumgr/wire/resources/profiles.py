@@ -28,13 +28,13 @@ RESERVE_PERIOD_US = 20_000
 
 
 class ProfileCreate(Request):
-    """A class of slice.
+    """A class of slices.
 
-    `band` latency: its share goes before others' work, after `reserve_period_us` at the latest (20000 unless given).
-    `policy`: only on GPUs that are shared so; without one on those of policy best_effort. Under equal_share slices are
-    fair, under fixed_share strict, and there is no latency band under either. `window_bytes`: memory of the host
-    through which a VM's programs reach the executor of their slice, on GPUs that lend. The module has one size, 64 MiB.
-    `executor_*_max`: limits of all that runs on the host for a slice, where those of its host are not lower.
+    `band` latency: its share is served ahead of other work, after `reserve_period_us` at the latest (20000 by default).
+    `policy`: its slices go only to GPUs with this policy, by default to those with best_effort. Under equal_share
+    slices are fair, under fixed_share strict, and neither has a latency band. `window_bytes`: host memory through which
+    a VM's programs reach the executor of their slice, on GPUs that are lent to executors. The module has one size, 64
+    MiB. `executor_*_max`: limits for all that runs on the host for a slice, unless the host's own limits are lower.
     """
 
     name: Name
@@ -51,7 +51,7 @@ class ProfileCreate(Request):
 
 
 class Profile(Answer):
-    """A class of slice; it never changes, so that claims mean what they meant when they were made."""
+    """A class of slices. It never changes, so that claims keep the meaning that they had when they were made."""
 
     id: UUID
     name: Name

@@ -22,10 +22,10 @@ PROFILES_MAX = 256
 
 
 class QuotaPatch(Request):
-    """A merge patch: what is left out stays. A limit may be cut below what is used; see Quota.
+    """A merge patch: what is left out stays. A limit may be set below what is used; see Quota.
 
-    `profiles`, `mode` and `band`: null lets the tenant claim any. Slices that are there stay, whatever is allowed from
-    now on.
+    `profiles`, `mode` and `band`: null lets the tenant claim any. Existing slices stay, whatever is allowed from now
+    on.
     """
 
     share_permille: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = None
@@ -42,11 +42,12 @@ class QuotaPatch(Request):
 class Quota(Answer):
     """What a tenant may claim, and how its work is scheduled. Sums are over all GPUs.
 
-    A cut below what is used removes no slice: new claims are refused, and until use fits again every slice of the
-    tenant is enforced at share * limit / used (for a project, the smaller of its own and its account's factor).
-    `timeslice_us`: how long the tenant's group runs before the engine is offered to the next; always within
-    `timeslice_min_us` to `timeslice_max_us`, for a project within its account's as well. `profiles`, `mode`,
-    `band`: what may be claimed at all, null for anything; for a project what its account may claim as well.
+    A limit below what is used removes no slice. New claims are refused, and until use fits again every slice of the
+    tenant is enforced at share * limit / used (for a project, at the smaller of its own and its account's factor).
+    `timeslice_us`: how long the tenant's group runs before the engine is offered to the next one. It always lies
+    between `timeslice_min_us` and `timeslice_max_us`, and for a project between those of its account as well.
+    `profiles`, `mode` and `band`: what may be claimed at all; null means anything. A project may claim only what its
+    account may claim as well.
     """
 
     tenant: Name

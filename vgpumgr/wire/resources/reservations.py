@@ -11,10 +11,10 @@ from vgpumgr.wire.resources.slices import BATCH_MAX, Placement, SliceTie, Tie
 
 
 class ReservationCreate(Request):
-    """Holds `places` for slices of one profile, in quotas and on GPUs, for `expires_in_s` seconds from now.
+    """Reserves `places` for slices of one profile, in quotas and on GPUs, for `expires_in_s` seconds from now.
 
-    `placement`, `selector`, `host`, `affinity` and `anti_affinity`: as in a claim. The latter two hold for the places,
-    among each other and with the tenant's slices, and for the slices that take them.
+    `placement`, `selector`, `host`, `affinity` and `anti_affinity`: as in a claim. The last two apply to the places,
+    among each other and with the tenant's slices, and to the slices that take them.
     """
 
     tenant: Name
@@ -29,7 +29,7 @@ class ReservationCreate(Request):
 
 
 class Reservation(Answer):
-    """Capacity that is held for claims that name it. At `expires_at` what is left of it is given back."""
+    """Capacity reserved for claims that name it. At `expires_at`, what is left of it is freed."""
 
     id: UUID
     tenant: Name

@@ -29,15 +29,15 @@ from vgpumgr.wire.problem import Reason
 
 
 class SliceState(StrEnum):
-    """`claimed`: without a device, because no VM has started with it, or it stopped. `prepared`: its device is there.
+    """`claimed`: without a device, because no VM has started with it or its VM stopped. `prepared`: its device exists.
     `attached`: a VM has opened it. `releasing`: deleted, counted until its host has confirmed that the device is gone.
 
-    `failed`: its host says why it cannot be as it should, or it stayed claimed or prepared for too long. `orphaned`:
+    `failed`: its host reports why it cannot be as it should, or it stayed claimed or prepared for too long. `orphaned`:
     nobody vouches for it, because its host has been silent for longer than its lease, or was told to remove it and has
-    not confirmed that. Both count as before, and are left when the host says something else.
+    not confirmed that. Slices in both states count as before, and leave them when the host reports something else.
 
-    `lost`: its host was fenced, or it was moved to another host (`state_reason` ``slice.moved``). No quota counts it;
-    its GPU does until its host, enrolled again if it was fenced, has confirmed that the device is gone.
+    `lost`: its host was fenced, or it was moved to another host (`state_reason` ``slice.moved``). No quota counts it.
+    Its GPU counts it until its host has confirmed that the device is gone; a fenced host must enrol again first.
     """
 
     CLAIMED = "claimed"
@@ -50,42 +50,42 @@ class SliceState(StrEnum):
 
 
 class Placement(StrEnum):
-    """`pack`: the GPU that has least left afterwards; `spread`: the one that has most."""
+    """`pack`: the GPU that has the least left afterwards; `spread`: the one that has the most."""
 
     PACK = "pack"
     SPREAD = "spread"
 
 
 class Level(StrEnum):
-    """How near is together: on one host, or on one GPU."""
+    """What counts as together: on one host, or on one GPU."""
 
     HOST = "host"
     GPU = "gpu"
 
 
 class Tie(Request):
-    """Ties slices of one tenant that name the same `key`; where their levels differ the stricter one counts."""
+    """Ties slices of one tenant that name the same `key`. If their levels differ, the stricter one counts."""
 
     key: Name
     level: Annotated[Level, Field(strict=False)] = Level.HOST
 
 
 class SliceTie(Answer):
-    """A Tie that a slice was claimed with, or that a reservation's slices have."""
+    """The Tie with which a slice was claimed, or that a reservation gives its slices."""
 
     key: Name
     level: Level
 
 
 class SliceCreate(Request):
-    """A claim. Without `vm_uuid` the slice is bound to the first VM that starts with it. `host`: only there.
+    """A claim. Without `vm_uuid` the slice is bound to the first VM that starts with it. `host`: only on this host.
 
     `selector`: only on GPUs with all of these labels, their own or their host's. `affinity`: together with the tenant's
     other slices of that affinity; `anti_affinity`: never together with those of that anti-affinity. `reservation`: on
-    one of its places, whose affinity and anti-affinity the slice then has.
+    one of its places; the slice then has its affinity and anti-affinity.
 
-    `workload` process: for programs of the host, on a GPU that its host sets aside for those. It has no `vm_uuid`, and
-    no reservation has places for it.
+    `workload` process: for programs of the host, on a GPU that its host sets aside for them. Such a claim has no
+    `vm_uuid`, and no reservation has places for it.
     """
 
     tenant: Name
@@ -104,16 +104,16 @@ BATCH_MAX = 256
 
 
 class SliceBatch(Request):
-    """Claims of one tenant that are carried out all, in this order, or not at all."""
+    """Claims of one tenant, of which all are carried out in this order, or none."""
 
     slices: Annotated[list[SliceCreate], Field(min_length=1, max_length=BATCH_MAX)]
 
 
 class SliceMove(Request):
-    """Where a slice of a VM that does not run goes. `host`: any but its own.
+    """Where the slice of a stopped VM goes. `host`: any host but its own.
 
-    `source_off`: the name of the host that it leaves, said by an operator who made sure that this machine is off.
-    Without it no VM starts with the slice on `host` before the other host has confirmed that none runs there.
+    `source_off`: the name of the host that it leaves, given by an operator who made sure that this machine is off.
+    Without it no VM starts with the slice on `host` until the old host has confirmed that none runs there.
     """
 
     host: Name
@@ -121,10 +121,10 @@ class SliceMove(Request):
 
 
 class Explanation(Answer):
-    """What would come of a claim, and why not on other GPUs: each of `gpus` is `fitting` or under one reason.
+    """Whether a claim would succeed, and what rules out GPUs. Each of `gpus` is `fitting` or counts under one reason.
 
-    `fits`: the claim would succeed now, on `gpu` of `host`. `reasons`: with a `count` of GPUs, or of quotas and of the
-    reservation that the claim names without. `detail`: if it would not, why, in a sentence.
+    `fits`: the claim would succeed now, on `gpu` of `host`. `reasons`: those that rule out GPUs have a `count`; those
+    of quotas and of the reservation that the claim names have none. `detail`: why it would fail, in a sentence.
     """
 
     fits: bool
@@ -137,16 +137,18 @@ class Explanation(Answer):
 
 
 class Enforcement(Answer):
-    """What was asked for and what the host enforces. `applied_permille`: None while the host has not said.
+    """What was asked for and what the host enforces. `applied_permille`: null until the host has reported it.
 
-    `requested_permille` is what the slice is sure of: its share, or a fair one's divided by the ratio of its GPU, and
-    follows quotas; `semantics` cap: never more than that; weight: more when others are idle. `policy`: of its GPU.
+    `requested_permille`: what the slice is sure of, which follows quotas. It is the slice's share, or the share of a
+    fair slice divided by the ratio of its GPU. `semantics` cap: never more than that; weight: more when others are
+    idle. `policy`: that of its GPU.
 
-    `scope`, `enforced_by` and `mem_enforced_by` come of what serves its GPU on its host, and are empty where nobody
-    knows that: whether each tenant has a timeslice of its own (tenant, gpu), and who sees to time and to memory
-    (kernel, executor, kernel+gate, firmware, cooperative). `executor`: a process of the host that a tenant who took it
-    over could make late; `kernel+gate`: one that is stopped when it is. For workload process its host says who sees to
-    time (firmware: weights; firmware+gate: weights and cap; broker+gate), and the `fence` sees to memory.
+    `scope`, `enforced_by` and `mem_enforced_by` depend on what serves its GPU on its host, and are empty if that is
+    unknown. `scope`: whether each tenant has its own timeslice (tenant) or all on the GPU share one (gpu). The other
+    two say what enforces time and memory: kernel, executor, kernel+gate, firmware or cooperative. `executor`: a process
+    of the host, which could be late if a tenant took it over; `kernel+gate`: a process that is stopped when it is late.
+    For workload process, its host reports what enforces time (firmware: weights; firmware+gate: weights and cap;
+    broker+gate), and the `fence` enforces memory.
     """
 
     requested_permille: int
@@ -161,11 +163,11 @@ class Enforcement(Answer):
 
 
 class ObservedExecutor(Answer):
-    """The process of the host that runs a slice's work. `restarts`: since its agent's start; `reason`: why it ended
-    last, or does not run. `pause_s`: how long after the last attempt one that failed is started again.
+    """The process of the host that runs a slice's work.
 
-    `memory_used_bytes` of `memory_bytes`: accelerator memory that the slice's programs have, of what they may have, by
-    the executor's account; 0 before it says so.
+    `restarts`: since its agent's start; `reason`: why it last ended, or why it does not run. `pause_s`: how long after
+    its last attempt a failed one is started again. `memory_used_bytes` of `memory_bytes`: accelerator memory that the
+    slice's programs use, of what they may use, as the executor counts it; 0 until it reports.
     """
 
     state: ExecutorState = ExecutorState.ABSENT
@@ -177,7 +179,7 @@ class ObservedExecutor(Answer):
 
 
 class Observation(Answer):
-    """What the slice's host last said. Times are engine time; counters restart when the slice is made again."""
+    """What the slice's host last reported. Times are engine time; counters restart when the device is created again."""
 
     present: bool
     open: bool
@@ -188,17 +190,17 @@ class Observation(Answer):
 
 
 class Slice(Answer):
-    """A device for one VM: `id` is the UUID of its mediated device and goes into the domain's XML.
+    """A device for one VM. `id` is the UUID of its mediated device and goes into the domain's XML.
 
-    `state_since`: when it came to its state. `state_reason`, a frozen code, and `state_detail` say why it is `failed`
-    or `orphaned`, or that its GPU is absent (`gpu.absent`). The latter also says what its host finds wrong with one
-    that is `attached`. `reserve_period_us`: the longest that its work waits for its share, in the latency band.
+    `state_since`: when it entered its state. `state_reason`, a frozen code, and `state_detail` say why it is `failed`
+    or `orphaned`, or that its GPU is absent (`gpu.absent`). `state_detail` also says what its host finds wrong with a
+    slice that is `attached`. `reserve_period_us`: the longest that its work waits for its share, in the latency band.
 
-    With `workload` process it is no device: `id` names the socket on its host by which programs start. It is `prepared`
-    while its broker takes programs and `attached` while there are some, and `mdev_type` is `process`.
+    With `workload` process it is no device: `id` names the socket on its host through which programs start. It is
+    `prepared` while its broker accepts programs and `attached` while there are some, and `mdev_type` is `process`.
 
-    `moved_from`: the slice of another host that this one replaces; while its `state_reason` is ``slice.moving``, no VM
-    starts with either.
+    `moved_from`: the slice of another host that this one replaces. While its `state_reason` is ``slice.moving``, no VM
+    starts with either slice.
     """
 
     id: UUID

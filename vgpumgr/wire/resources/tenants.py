@@ -15,9 +15,9 @@ class TenantKind(StrEnum):
 
 
 class TenantCreate(Request):
-    """A tenant without `account` is an account, one with it a project of that account. Made with a zero quota.
+    """A tenant without `account` is an account; with it, a project of that account. Its quota is zero at first.
 
-    `external_id`: what the system calls it that has it made; no two tenants have the same.
+    `external_id`: what the system that creates it calls it; no two tenants have the same.
     """
 
     name: Name

@@ -11,8 +11,10 @@ from vgpumgr.wire.common import Answer, Instant, Name, Request
 
 
 class TokenRole(StrEnum):
-    """`operator`: everything but the audit; `admin`: that too, and tokens of admins; `tenant`, `tenant-admin`: one
-    tenant and, for an account, its projects; `viewer`: sees everything or what a tenant sees; `host`: one host's part.
+    """`operator`: everything but the audit; `admin`: the audit and tokens of admins as well.
+
+    `tenant` and `tenant-admin`: one tenant and, if it is an account, its projects. `viewer`: sees everything, or what a
+    tenant sees. `host`: what one host's agent needs.
     """
 
     ADMIN = "admin"
@@ -48,9 +50,9 @@ Scope = Annotated[
 
 
 class TokenCreate(Request):
-    """For `tenant` and `tenant-admin`, `subject` is the tenant's name; for `admin` and `operator` none; for `viewer` a
-    tenant's, or none to see everything. Hosts get theirs by enrolling. `scopes`: what of its role's the token is good
-    for; left out: all of it.
+    """`subject`: the tenant's name for `tenant` and `tenant-admin`; none for `admin` and `operator`; for `viewer` a
+    tenant's name, or none to see everything. Hosts get their tokens by enrolling. `scopes`: the part of its role that
+    the token is good for; all of it by default.
     """
 
     role: Annotated[TokenRole, Field(strict=False)]
@@ -71,6 +73,6 @@ class Token(Answer):
 
 
 class TokenCreated(Token):
-    """Shown once; the API keeps a hash."""
+    """A token with its `secret`, which is shown once; the API keeps a hash."""
 
     secret: str

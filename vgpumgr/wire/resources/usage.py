@@ -5,9 +5,10 @@ from vgpumgr.wire.common import Answer, Instant, Name, PciAddress
 
 
 class Usage(Answer):
-    """Counters of a tenant's group on one GPU, as its host last reported them, and what it was entitled by.
+    """Counters of a tenant's group on one GPU, as its host last reported them, and the group's parameters.
 
-    They start anew when the group is configured again; `wall_ns` and `idle_ns` are the GPU's. Caps 0: none.
+    The counters restart when the group is configured again; `wall_ns` and `idle_ns` are the GPU's. A cap of 0 means no
+    cap.
     """
 
     host: Name

@@ -12,31 +12,31 @@ from vgpumgr_api.edge.event_stream import MEDIA_TYPE as EVENTS
 Content = dict[str, Any]
 
 HEADERS: dict[str, Content] = {
-    "Accept-Encoding": {"description": "How a body may be coded", "schema": {"const": "identity"}},
+    "Accept-Encoding": {"description": "The content coding that a body may have", "schema": {"const": "identity"}},
     "Allow": {
-        "description": "The methods that the path takes",
+        "description": "The methods that the path supports",
         "schema": {"type": "string", "pattern": "^[A-Z]+(, [A-Z]+)*$"},
     },
-    "Cache-Control": {"description": "Nothing is to be kept", "schema": {"const": "no-store"}},
+    "Cache-Control": {"description": "The answer must not be stored", "schema": {"const": "no-store"}},
     "ETag": {
-        "description": "Of this state of the object, for `If-Match`",
+        "description": "Identifies this state of the object, for `If-Match`",
         "schema": {"type": "string", "pattern": '^"(0|[1-9][0-9]{0,17})-[0-9a-f]{16}"$'},
     },
     "Location": {
-        "description": "Path of what was made, or of the operation that began",
+        "description": "Path of the object that was created, or of the operation that began",
         "schema": {"type": "string", "pattern": "^/v1/[a-z]+/[0-9a-z-]+$"},
     },
     "Retry-After": {
-        "description": "Seconds after which it may be worth another try",
+        "description": "Seconds after which a retry may succeed",
         "schema": {"type": "integer", "minimum": 1},
     },
     "WWW-Authenticate": {
-        "description": "How to say who asks",
+        "description": "How to authenticate",
         "schema": {"type": "string", "pattern": "^Bearer "},
     },
-    "X-Accel-Buffering": {"description": "Proxies are to pass each piece on at once", "schema": {"const": "no"}},
+    "X-Accel-Buffering": {"description": "Tells proxies to pass each piece on at once", "schema": {"const": "no"}},
     "X-Request-Id": {
-        "description": "Of this request, as in the log: the client's own, or one that was made up",
+        "description": "Identifies the request, in the log as well: the client's own id, or one that the API chose",
         "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"},
     },
 }

@@ -15,7 +15,7 @@ from vgpumgr_api.edge.openapi import headers
 
 CODES_FILE = "codes.json"
 ANY = {
-    "description": "Refused, as an API of a later release may: `code` says why",
+    "description": "Refused with another code, which a later release may add; `code` says why",
     "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
 
