@@ -65,18 +65,33 @@ def text(state: State) -> str:
 
 def _agent(state: State) -> Iterable[Family]:
     yield "gauge", "vgpumgr_agent_info", "Always 1.", [({"version": __version__}, 1)]
-    yield "gauge", "vgpumgr_agent_reconciled_timestamp_seconds", "When all was compared last.", [({}, state.at_s)]
-    yield "gauge", "vgpumgr_agent_kernel_up", "Whether the host could be looked at.", [({}, state.observed is not None)]
+    yield (
+        "gauge",
+        "vgpumgr_agent_reconciled_timestamp_seconds",
+        "When the host was last reconciled.",
+        [({}, state.at_s)],
+    )
+    yield "gauge", "vgpumgr_agent_kernel_up", "Whether the host could be observed.", [({}, state.observed is not None)]
     yield "gauge", "vgpumgr_agent_api_up", "Whether the API answers.", [({}, state.api_reachable)]
     if state.contact_s is not None:
-        yield "gauge", "vgpumgr_agent_api_answer_age_seconds", "Since its last answer.", [({}, state.contact_s)]
+        yield (
+            "gauge",
+            "vgpumgr_agent_api_answer_age_seconds",
+            "Time since the API last sent the desired state.",
+            [({}, state.contact_s)],
+        )
     if state.certificate_s is not None:
-        yield "gauge", "vgpumgr_agent_certificate_age_seconds", "Since it came.", [({}, state.certificate_s)]
+        yield (
+            "gauge",
+            "vgpumgr_agent_certificate_age_seconds",
+            "Age of the host's certificate.",
+            [({}, state.certificate_s)],
+        )
     told = [({"kind": kind, "result": result}, float(count)) for (kind, result), count in sorted(state.told.items())]
     yield "counter", "vgpumgr_agent_told_total", "Reports and heartbeats, by result.", told
-    yield "gauge", "vgpumgr_agent_problems", "What the log has named and is so still.", [({}, state.problems)]
-    yield "gauge", "vgpumgr_agent_copied", "Whether its state is another machine's.", [({}, state.copied)]
-    unkept = "How much of its memory cannot be written to disk: desired state, usage."
+    yield "gauge", "vgpumgr_agent_problems", "Logged problems that still exist.", [({}, state.problems)]
+    yield "gauge", "vgpumgr_agent_copied", "Whether the agent's state belongs to another machine.", [({}, state.copied)]
+    unkept = "How many of desired state and usage cannot be written to disk."
     yield "gauge", "vgpumgr_agent_unkept", unkept, [({}, state.unkept)]
     unusable = [({"gpu": found.gpu, "code": str(found.code)}, 1.0) for found in state.unusable]
     yield "gauge", "vgpumgr_agent_gpu_unusable", "Always 1: a listed GPU cannot be shared.", unusable
@@ -84,7 +99,7 @@ def _agent(state: State) -> Iterable[Family]:
     yield (
         "gauge",
         "vgpumgr_agent_orphans",
-        "Devices and groups that are there for nobody.",
+        "Devices and groups without a claim.",
         [({"kind": kind}, count) for kind, count in orphans.items()],
     )
 
@@ -97,7 +112,7 @@ def _host(observed: Observed) -> Iterable[Family]:
     yield (
         "gauge",
         "vgpumgr_agent_slices",
-        "Devices: a VM has it open, none has, or it is on its way out.",
+        "Devices: open by a VM, idle, or being removed.",
         [({"state": state}, count) for state, count in slices.items()],
     )
     yield from _gpus(observed)
@@ -108,20 +123,31 @@ def _host(observed: Observed) -> Iterable[Family]:
 
 def _gpus(observed: Observed) -> Iterable[Family]:
     gpus = [({"gpu": address}, gpu) for address, gpu in sorted(observed.gpus.items())]
-    for name, what in (("wall", "Time since the GPU was bound."), ("idle", "Of it, time nobody had the engine.")):
+    for name, what in (
+        ("wall", "Time since the GPU was bound."),
+        ("idle", "The part of it in which no group had the engine."),
+    ):
         samples = [(labels, getattr(gpu, f"{name}_ns") / 1e9) for labels, gpu in gpus]
         yield "counter", f"vgpumgr_gpu_{name}_seconds_total", what, samples
 
 
 def _groups(observed: Observed) -> Iterable[Family]:
     groups = [({"gpu": gpu, "tenant": tenant}, group) for (gpu, tenant), group in sorted(observed.groups.items())]
-    for name, what in (("run", "Engine time of a tenant's group."), ("throttled", "Time that its cap had run out.")):
+    for name, what in (
+        ("run", "Engine time of a tenant's group."),
+        ("throttled", "Time in which the group's cap had run out."),
+    ):
         samples = [(labels, getattr(group, f"{name}_ns") / 1e9) for labels, group in groups]
         yield "counter", f"vgpumgr_group_{name}_seconds_total", what, samples
-    yield "counter", "vgpumgr_group_runs_total", "Its runs.", [(labels, group.runs) for labels, group in groups]
+    yield (
+        "counter",
+        "vgpumgr_group_runs_total",
+        "Runs of the group.",
+        [(labels, group.runs) for labels, group in groups],
+    )
     owed = [(labels, group.lag_ns / 1e9) for labels, group in groups]
-    yield "gauge", "vgpumgr_group_lag_seconds", "What the engine owes it; negative in debt.", owed
-    yield "gauge", "vgpumgr_group_weight", "What it weighs.", [(labels, group.weight) for labels, group in groups]
+    yield "gauge", "vgpumgr_group_lag_seconds", "Engine time owed to the group; negative in debt.", owed
+    yield "gauge", "vgpumgr_group_weight", "Weight of the group.", [(labels, group.weight) for labels, group in groups]
 
 
 def _slices(observed: Observed) -> Iterable[Family]:
@@ -159,27 +185,47 @@ def _executors(executors: Mapping[UUID, Standing]) -> Iterable[Family]:
     """Yield the families about slices that need an executor."""
     there = [({"slice": str(uuid)}, each) for uuid, each in sorted(executors.items()) if each.state != ABSENT]
     up = [(labels, float(each.state == RUNNING)) for labels, each in there]
-    yield "gauge", "vgpumgr_slice_executor_up", "Whether its executor runs.", up
+    yield "gauge", "vgpumgr_slice_executor_up", "Whether the slice's executor runs.", up
     restarts = [(labels, float(each.restarts)) for labels, each in there]
-    yield "counter", "vgpumgr_slice_executor_restarts_total", "How often it was started again.", restarts
+    yield "counter", "vgpumgr_slice_executor_restarts_total", "How often the slice's executor was restarted.", restarts
     counted = [(labels, each) for labels, each in there if each.memory_bytes]
     used = [(labels, float(each.memory_used_bytes)) for labels, each in counted]
-    yield "gauge", "vgpumgr_slice_accelerator_memory_used_bytes", "What its programs have of the accelerator's.", used
+    yield (
+        "gauge",
+        "vgpumgr_slice_accelerator_memory_used_bytes",
+        "Accelerator memory that the slice's programs use.",
+        used,
+    )
     most = [(labels, float(each.memory_bytes)) for labels, each in counted]
-    yield "gauge", "vgpumgr_slice_accelerator_memory_bytes", "What they may have.", most
+    yield (
+        "gauge",
+        "vgpumgr_slice_accelerator_memory_bytes",
+        "Accelerator memory that the slice's programs may use.",
+        most,
+    )
 
 
 _OF_A_SLICE: Sequence[tuple[str, str, str, Callable[[ObservedSlice], float]]] = (
-    ("gauge", "open", "Whether a VM has it open.", lambda found: found.open),
-    ("gauge", "memory_bytes", "Its device memory.", lambda found: found.memory_bytes),
-    ("counter", "run_seconds_total", "Engine time charged to it.", lambda found: found.run_ns / 1e9),
-    ("counter", "ghost_seconds_total", "Of it, the engine idled in its turns.", lambda found: found.ghost_ns / 1e9),
-    ("counter", "items_total", "Items answered.", lambda found: found.items),
-    ("gauge", "queued_items", "Items submitted and not answered yet.", lambda found: found.queued),
-    ("counter", "dma_bytes_total", "Read from and written to guest memory.", lambda found: found.dma_bytes),
-    ("gauge", "throttled", "Whether its own cap has run out.", lambda found: found.throttled),
-    ("gauge", "error", "Why it was stopped, a number of enum vgpu_error; 0: it was not.", lambda found: found.error),
-    ("counter", "errors_total", "How often it was stopped.", lambda found: found.errors),
+    ("gauge", "open", "Whether a VM has the device open.", lambda found: found.open),
+    ("gauge", "memory_bytes", "Device memory of the slice.", lambda found: found.memory_bytes),
+    ("counter", "run_seconds_total", "Engine time charged to the slice.", lambda found: found.run_ns / 1e9),
+    (
+        "counter",
+        "ghost_seconds_total",
+        "Of it, time that the engine idled in its turns.",
+        lambda found: found.ghost_ns / 1e9,
+    ),
+    ("counter", "items_total", "Answered items.", lambda found: found.items),
+    ("gauge", "queued_items", "Submitted items that are not answered yet.", lambda found: found.queued),
+    ("counter", "dma_bytes_total", "Bytes read from and written to guest memory.", lambda found: found.dma_bytes),
+    ("gauge", "throttled", "Whether the slice's own cap has run out.", lambda found: found.throttled),
+    (
+        "gauge",
+        "error",
+        "Why the slice was stopped, a number of enum vgpu_error; 0 if it was not.",
+        lambda found: found.error,
+    ),
+    ("counter", "errors_total", "How often the slice was stopped.", lambda found: found.errors),
 )
 
 _OF_A_PLACE: Mapping[str, Callable[[ObservedPlace], float]] = {

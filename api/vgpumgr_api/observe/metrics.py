@@ -51,19 +51,19 @@ class Metrics:
     ) -> None:
         self.registry = registry = CollectorRegistry()
         self._requests = Counter(
-            "vgpumgr_requests", "Requests answered, by path template.", ["route", "method", "status"], registry=registry
+            "vgpumgr_requests", "Answered requests, by path template.", ["route", "method", "status"], registry=registry
         )
         self._seconds = Histogram(
             "vgpumgr_request_duration_seconds",
-            "Time from a request's head to the end of its answer; agents wait on purpose in GET desired.",
+            "Time from a request's head to the end of its answer; in GET desired, agents wait on purpose.",
             ["route", "method"],
             buckets=SECONDS,
             registry=registry,
         )
-        self._problems = Counter("vgpumgr_problems", "Answers that are problems, by code.", ["code"], registry=registry)
+        self._problems = Counter("vgpumgr_problems", "Answers with a problem, by code.", ["code"], registry=registry)
         self._claims = Counter(
             "vgpumgr_claims",
-            "Slices asked for, by how, by result and by problem code.",
+            "Slices that were asked for, by kind of request, result and problem code.",
             ["by", "result", "reason"],
             registry=registry,
         )
@@ -135,32 +135,38 @@ class _Process(Collector):
         connections.add_metric(["idle"], self._pool.checkedin())  # type: ignore[attr-defined]
         yield connections
         trouble = GaugeMetricFamily(
-            "vgpumgr_database_trouble", "Why the database cannot be used, as the last saw it.", labels=["reason"]
+            "vgpumgr_database_trouble",
+            "Whether the database is unusable for this reason, as of the last transaction.",
+            labels=["reason"],
         )
         for reason in Trouble:
             trouble.add_metric([reason.value], self._condition.trouble is reason)
         yield trouble
         yield GaugeMetricFamily("vgpumgr_connections", "Connections of clients.", value=len(self._connections))
         yield GaugeMetricFamily(
-            "vgpumgr_connections_max", "Connections of clients at most.", value=self._connections.total
+            "vgpumgr_connections_max", "Maximum number of clients' connections.", value=self._connections.total
         )
         yield CounterMetricFamily(
-            "vgpumgr_connections_reset", "Connections that were closed unheard.", value=self._connections.reset
+            "vgpumgr_connections_reset",
+            "Connections that were closed without an answer.",
+            value=self._connections.reset,
         )
-        yield GaugeMetricFamily("vgpumgr_database_connections_max", "Connections at most.", value=CONNECTIONS)
+        yield GaugeMetricFamily(
+            "vgpumgr_database_connections_max", "Maximum connections to the database.", value=CONNECTIONS
+        )
         watchers = GaugeMetricFamily("vgpumgr_watchers", "Clients that wait for news.", labels=["kind"])
         for kind, count in self._watchers.items():
             watchers.add_metric([kind], count())
         yield watchers
         turns = GaugeMetricFamily(
-            "vgpumgr_requests_under_way", "Requests that are worked at or wait.", labels=["state"]
+            "vgpumgr_requests_under_way", "Requests that are being processed or wait for their turn.", labels=["state"]
         )
         turns.add_metric(["working"], self._turns.working)
         turns.add_metric(["waiting"], self._turns.waiting)
         yield turns
         yield GaugeMetricFamily(
             "vgpumgr_clock_offset_seconds",
-            "By how much the machine's clock is ahead of the database's, which counts.",
+            "How far this machine's clock is ahead of the database's.",
             value=0 if self._clock is None else self._clock.offset.total_seconds(),
         )
 
@@ -198,11 +204,11 @@ def _families(known: Figures) -> Iterator[Metric]:
     for name, what, label, values in (
         ("vgpumgr_hosts", "Hosts by state.", "state", known.hosts),
         ("vgpumgr_slices", "Slices by state.", "state", known.slices),
-        ("vgpumgr_capacity", "What present GPUs have to give.", "resource", known.capacity),
-        ("vgpumgr_granted", "What claims take of GPUs.", "resource", known.granted),
+        ("vgpumgr_capacity", "Capacity of the GPUs that are present.", "resource", known.capacity),
+        ("vgpumgr_granted", "Part of the GPUs' capacity that claims use.", "resource", known.granted),
         (
             "vgpumgr_usage_unbooked_seconds",
-            "Engine time of hours that the ledger has not, or not all of.",
+            "Engine time of hours that are missing from the ledger, in whole or in part.",
             "reason",
             known.unbooked_s,
         ),
@@ -216,28 +222,28 @@ def _families(known: Figures) -> Iterator[Metric]:
         ("vgpumgr_hosts_unconfirmed", "Hosts that wait for confirm-epoch after a restore.", known.hosts_unconfirmed),
         (
             "vgpumgr_hosts_with_unknown_slices",
-            "Hosts with slices, or that may start VMs with such, that nobody claimed.",
+            "Hosts that have slices without a claim, or may start VMs with such slices.",
             known.hosts_unknown,
         ),
         (
             "vgpumgr_hosts_with_second_boot",
-            "Hosts whose identity a second machine that lives has.",
+            "Hosts whose identity a second running machine uses.",
             known.hosts_second_boot,
         ),
-        ("vgpumgr_slices_without_gpu", "Claims whose GPU is not in its host.", known.slices_without_gpu),
-        ("vgpumgr_heartbeat_age_max_seconds", "Age of the oldest last report of an enrolled host.", known.heartbeat_s),
-        ("vgpumgr_outbox_events", "Events that no reader has numbered yet.", known.outbox_events),
-        ("vgpumgr_outbox_lag_seconds", "Age of the oldest of them.", known.outbox_lag_s),
+        ("vgpumgr_slices_without_gpu", "Claims whose GPU is no longer in its host.", known.slices_without_gpu),
+        ("vgpumgr_heartbeat_age_max_seconds", "Longest time since an enrolled host last reported.", known.heartbeat_s),
+        ("vgpumgr_outbox_events", "Events that nobody has read yet.", known.outbox_events),
+        ("vgpumgr_outbox_lag_seconds", "Age of the oldest event that nobody has read yet.", known.outbox_lag_s),
         (
             "vgpumgr_quota_tenants_omitted",
-            "Tenants without quota metrics; the fullest have them.",
+            "Tenants without quota metrics; those closest to a limit have them.",
             known.quotas_omitted,
         ),
     )
     for name, what, number in numbers:
         yield GaugeMetricFamily(name, what, value=number)
     used = GaugeMetricFamily("vgpumgr_quota_used", "Quota in use.", labels=["tenant", "resource"])
-    limit = GaugeMetricFamily("vgpumgr_quota_limit", "Quota.", labels=["tenant", "resource"])
+    limit = GaugeMetricFamily("vgpumgr_quota_limit", "Limit of the quota.", labels=["tenant", "resource"])
     for tenant, resources in known.quotas:
         for resource, (has, may) in resources.items():
             used.add_metric([tenant, resource], has)
