@@ -65,7 +65,9 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Refused once the audit has an entry, because nothing deletes entries. Admins' tokens are deleted."""
     if op.get_bind().scalar(sa.text("SELECT 1 FROM audit LIMIT 1")):
-        raise RuntimeError("there is an audit, which is kept for ever; restore a backup of before instead")
+        raise RuntimeError(
+            "there is an audit, which is kept for ever; restore a backup from before this upgrade instead"
+        )
     op.execute("DELETE FROM tokens WHERE role = 'admin'")
     _replace_subject(SUBJECT_BEFORE)
     op.drop_table("audit")

@@ -167,7 +167,7 @@ def downgrade() -> None:
         " WHERE slices.id IS NULL OR grants.started_at <> slices.created_at OR grants.deleted_at IS NOT NULL LIMIT 1"
     )
     if op.get_bind().scalar(sa.text(told)):
-        raise RuntimeError("there is usage that is billed; restore a backup of before instead")
+        raise RuntimeError("there is usage that is billed; restore a backup from before this upgrade instead")
     for table in ("grants", "meters", "meter_counts", "usage_ledger", "usage_books"):
         op.drop_table(table)
     if op.get_bind().dialect.name == "postgresql":

@@ -32,6 +32,8 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Refused while there is such usage: the previous release would forget it, although it may be billable."""
     if op.get_bind().scalar(sa.text("SELECT 1 FROM usage_unbooked LIMIT 1")):
-        raise RuntimeError("there is usage that the ledger does not have; restore a backup of before instead")
+        raise RuntimeError(
+            "there is usage that the ledger does not have; restore a backup from before this upgrade instead"
+        )
     op.drop_index("ix_usage_ledger_host_hour", table_name="usage_ledger")
     op.drop_table("usage_unbooked")

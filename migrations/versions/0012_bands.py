@@ -57,10 +57,10 @@ def downgrade() -> None:
     database = op.get_bind()
     if database.scalar(sa.text("SELECT 1 FROM profiles WHERE band <> 'fair' OR policy IS NOT NULL LIMIT 1")):
         raise RuntimeError(
-            "there are profiles of the latency band or of one policy; delete what is claimed and reserved of those,"
-            " then the profiles"
+            "there are profiles of the latency band or of one policy; delete their claims and"
+            " reservations first, then the profiles"
         )
     if database.scalar(sa.text("SELECT 1 FROM quotas WHERE band IS NOT NULL LIMIT 1")):
-        raise RuntimeError("there are quotas of one band; set those to any first")
+        raise RuntimeError("some quotas are limited to one band; remove that limit first")
     for table, column, _ in reversed(COLUMNS):
         op.execute(f"ALTER TABLE {table} DROP COLUMN {column}")

@@ -20,6 +20,8 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Refused while there are claims for processes: the previous release would expect devices for them."""
     if op.get_bind().scalar(sa.text("SELECT 1 FROM slices WHERE workload <> 'vm' LIMIT 1")):
-        raise RuntimeError("there are claims for processes; delete those, and wait until their hosts confirm that")
+        raise RuntimeError(
+            "there are claims for processes; delete them, and wait until their hosts have confirmed that"
+        )
     op.execute("ALTER TABLE slice_observations DROP COLUMN enforced_by")
     op.execute("ALTER TABLE slices DROP COLUMN workload")

@@ -21,7 +21,9 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Refused while a slice is moving: the previous release would let both hosts start the VM."""
     if op.get_bind().scalar(sa.text("SELECT 1 FROM slices WHERE moving LIMIT 1")):
-        raise RuntimeError("there are slices on their way to another host; wait until they arrived, or abort the moves")
+        raise RuntimeError(
+            "there are slices that are moving to another host; wait until they have arrived, or abort the moves"
+        )
     op.drop_index("ix_slices_moved_from_host_id", "slices")
     op.drop_index("ix_slices_moved_from", "slices")
     for column in ("moving", "moved_from_host_id", "moved_from"):

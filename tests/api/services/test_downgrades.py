@@ -136,7 +136,7 @@ def granted(name: str, **times: str) -> tuple[tuple[str, dict[str, Any]], ...]:
 
 
 BILLED = "usage that is billed; restore a backup"
-QUOTAS = "quotas that bound profiles, mode or timeslices; set those"
+QUOTAS = "quotas limit profiles, mode or timeslices; set these"
 BANDS = "profiles of the latency band or of one policy; delete"
 TIES = {"affinity": "k", "affinity_level": "host", "anti_affinity": "m", "anti_affinity_level": "gpu"}
 
@@ -243,7 +243,7 @@ LOSSES = {
     ),
     "band of a quota": Loss(
         below="0011",
-        why="quotas of one band; set those",
+        why="quotas are limited to one band; remove that limit",
         change=("UPDATE quotas SET band = 'fair'",),
         undo=("UPDATE quotas SET band = NULL",),
     ),
@@ -261,7 +261,7 @@ LOSSES = {
     ),
     "move": Loss(
         below="0026",
-        why="slices on their way to another host; wait",
+        why="slices that are moving to another host; wait",
         change=(f"UPDATE slices SET moving = true, moved_from = '{ID['d']}', moved_from_host_id = '{ID['c']}'",),
         undo=("UPDATE slices SET moving = false",),
     ),
