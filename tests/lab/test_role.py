@@ -122,7 +122,7 @@ def test_check_mode_on_a_bare_host_says_what_would_change_and_changes_nothing(pl
 
 
 def test_a_gpu_that_is_no_pci_address_is_refused(place: Path) -> None:
-    with pytest.raises(BuildError, match=r"nvidia0 is no PCI address; `lspci -D`"):
+    with pytest.raises(BuildError, match=r"nvidia0 is not a PCI address; `lspci -D`"):
         Host(place).play("--tags", "check", "-e", '{"vgpumgr_host_gpus": ["nvidia0"]}')
 
 
@@ -157,7 +157,7 @@ def test_secure_boot_without_a_trusted_key_is_refused(place: Path, mokutil: str 
 def test_the_role_ends_no_vm_by_a_reboot_unless_that_is_allowed(place: Path) -> None:
     host = Host(place)
     reboots = {"vgpumgr_host_reboot_required": True, "vgpumgr_host_reboot_ok": True}
-    arguments = ("--start-at-task", "Look which VMs run", "-e", json.dumps(reboots))
+    arguments = ("--start-at-task", "Read which VMs run", "-e", json.dumps(reboots))
     say_who_reboots(host)
     run_vm(host, "web-1")
     with pytest.raises(BuildError, match=r"a reboot of lab would end the VMs web-1:"):
@@ -248,7 +248,7 @@ def reachable(cluster: Cluster) -> Iterator[int]:
 
 
 def test_the_api_beyond_loopback_without_tls_is_refused(place: Path) -> None:
-    with pytest.raises(BuildError, match="beyond loopback the API speaks TLS only"):
+    with pytest.raises(BuildError, match="beyond loopback the API needs TLS"):
         Host(place).play("-e", "vgpumgr_api_listen_host=0.0.0.0")
 
 
@@ -258,7 +258,7 @@ def test_another_machine_of_the_api_makes_no_authority_of_its_own(place: Path) -
     host = Host(place)
     host.give_certificate()
     second = TLS | {"vgpumgr_api_initialise": False}
-    with pytest.raises(BuildError, match=r"agents\.pem is not there: copy it .*from the machine where"):
+    with pytest.raises(BuildError, match=r"agents\.pem does not exist: copy it .*from the machine where"):
         host.play("-e", json.dumps(second))
     assert not (host.changes / "etc/vgpumgr/api.toml").exists()
     host.play("-e", json.dumps(second | {"vgpumgr_api_agent_ca_certificate": ""}))

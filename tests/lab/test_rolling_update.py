@@ -257,7 +257,7 @@ def test_an_update_ends_no_vm_by_a_reboot_unless_that_is_allowed(place: Path) ->
     """This covers a VM whose slice the database does not know, and a VM without a slice."""
     host = UpdatedHost(place)
     reboots = {"vgpumgr_update_reboot": True, "vgpumgr_host_live": True}
-    arguments = ("--start-at-task", "Look what the API has of the host that shall reboot", "-e", json.dumps(reboots))
+    arguments = ("--start-at-task", "Read the host's state from the API before a reboot", "-e", json.dumps(reboots))
     unknown = 'in_database "UPDATE host_reports SET unknown_slices = 1"\n'
     say_who_reboots(host)
     run_vm(host, None)

@@ -58,11 +58,11 @@ def test_how_long_to_wait_is_refused_by_its_name_and_range_before_anything_is_as
     for number, (name, value) in enumerate(wrong):
         told = [line for line in said.splitlines() if f"[host-{number}]" in line]
         assert f"{name} is {value}; give a whole number of seconds from {RANGES[name]}" in "".join(told)
-    assert "Look what the API has of the host" not in said
+    assert "Read the host's state from the API" not in said
 
 
 def test_how_long_to_wait_may_be_as_little_and_as_much_as_is_said(tmp_path: Path) -> None:
     allowed = [{name: value} for name, values in ALLOWED.items() for value in values]
     said = update(tmp_path, [{}, *allowed])
-    assert "Look what the API has of the host" in said
+    assert "Read the host's state from the API" in said
     assert "give a whole number" not in said
