@@ -98,7 +98,7 @@ def pci_address(attributes: dict[str, str]) -> str:
         try:
             parts.append(int(text, 8 if octal else 0))
         except ValueError:
-            raise RefusedError("xml.invalid", f"{name} of a PCI address is no number: correct the domain") from None
+            raise RefusedError("xml.invalid", f"{name} of a PCI address is not a number: correct the domain") from None
     return "{:04x}:{:02x}:{:02x}.{:x}".format(*parts)
 
 
@@ -133,7 +133,7 @@ class Reader:
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if not self._path and name != "domain":
-            raise RefusedError("xml.invalid", "this is no domain XML: its first element is not <domain>")
+            raise RefusedError("xml.invalid", "this is not domain XML: its first element is not <domain>")
         if len(self._path) >= DEPTH_MAX:
             raise RefusedError("xml.invalid", f"domain XML is nested deeper than {DEPTH_MAX}: shorten its metadata")
         self._path.append(name)
@@ -213,7 +213,7 @@ def ask(request: dict[str, object], path: str) -> None:
             if len(answer) > ANSWER_BYTES_MAX:
                 raise AgentError("its answer is too long")
     except OSError as error:
-        raise AgentError(f"it broke off: {error.strerror or error}") from None
+        raise AgentError(f"the connection failed: {error.strerror or error}") from None
     finally:
         connection.close()
     judge(answer)
@@ -243,7 +243,7 @@ def judge(answer: bytes) -> None:
     try:
         decision = json.loads(answer)
     except (ValueError, RecursionError):
-        raise AgentError("its answer is no JSON") from None
+        raise AgentError("its answer is not JSON") from None
     if not isinstance(decision, dict) or not isinstance(decision.get("ok"), bool):
         raise AgentError("its answer has no decision")
     if decision["ok"]:
@@ -281,7 +281,7 @@ def require_unshared(functions: list[str], root: str) -> None:
             what = f"PCI function {function} is" + ("" if gpu == function else f" a virtual function of GPU {gpu},")
             raise RefusedError(
                 "gpu.shared",
-                f"{what} shared by vgpumgr; no claim gives it to a VM: claim a slice and take it out of the domain",
+                f"{what} shared by vgpumgr; a VM cannot have it whole: claim a slice, and remove it from the domain",
             )
 
 

@@ -120,9 +120,9 @@ class HttpApi:
             self._connect()
         except ApiAwayError as error:
             self._trusted = self._ca_stamp()
-            log.warning("going on with the CA file of before: %s", error)
+            log.warning("keeping the previous CA file: %s", error)
         else:
-            log.info("took up the new %s", self._ca_file)
+            log.info("loaded the new %s", self._ca_file)
 
     def _ca_stamp(self) -> tuple[int, ...]:
         with contextlib.suppress(OSError):

@@ -278,7 +278,7 @@ class ControlPlane:
         try:
             token = self._token_file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise ApiAwayError(f"no enrolment token: {error}; put this host's there") from error
+            raise ApiAwayError(f"no enrolment token: {error}; write this host's token there") from error
         if not token:
             raise ApiAwayError(f"{self._token_file} is empty; put this host's enrolment token there")
         return token

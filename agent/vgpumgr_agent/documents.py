@@ -33,7 +33,7 @@ CLOCK_BACK_S = 60.0
 AGE_KEPT_S = 600.0
 """How often the age of a lease is written to disk."""
 
-_DOUBTED = "only additions are obeyed, and no VM starts with a claim that is one"
+_DOUBTED = "only its additions are used, and no VM starts with one of them"
 
 
 class _Value(BaseModel):
@@ -216,7 +216,7 @@ def merge(kept: Kept | None, new: Desired, now: Stamp) -> Kept:
 
 def _doubt(kept: Kept | None, new: Desired) -> str | None:
     if kept is not None and startable(kept) and kept.host_id != new.host_id:
-        return f"the API takes this host for {new.host_id}, it is {kept.host_id}: {_DOUBTED}; check api_url"
+        return f"the API identifies this host as {new.host_id}, but it is {kept.host_id}: {_DOUBTED}; check api_url"
     if not new.epoch_confirmed:
         return f"epoch {new.epoch} is not confirmed for this host: {_DOUBTED}; confirm it if it is right"
     of_one_row = kept is not None and (kept.host_id, kept.epoch) == (new.host_id, new.epoch)

@@ -117,7 +117,7 @@ def _refuse_if_served(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise SocketTakenError(f"{path} is no socket: move it away")
+        raise SocketTakenError(f"{path} is not a socket: move it away")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
         probe.settimeout(1)
         try:

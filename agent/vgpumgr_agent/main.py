@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     """Return the exit status: 0 stopped, 1 cannot run, 2 usage."""
     parser = argparse.ArgumentParser(prog="vgpumgr-agent", description="The vgpumgr host agent.")
     parser.add_argument("--config", type=Path, default=configuration.PATH, help="default: %(default)s")
-    parser.add_argument("--verbose", action="store_true", help="say more in the log")
+    parser.add_argument("--verbose", action="store_true", help="log more")
     options = parser.parse_args(arguments)
     level = logging.DEBUG if options.verbose else logging.INFO
     logging.basicConfig(level=level, format="%(levelname)s %(message)s")

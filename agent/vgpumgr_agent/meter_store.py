@@ -71,7 +71,9 @@ class Meter:
             if isinstance(error, sqlite3.OperationalError):  # disk full or no permission: the file is not damaged
                 raise OSError(0, f"{error}", str(path)) from error
             aside = path.with_name(f"{path.name}.damaged")
-            log.warning("%s is damaged (%s): kept as %s; usage that the API has not got is lost", path, error, aside)
+            log.warning(
+                "%s is damaged (%s): kept as %s; usage that the API has not received is lost", path, error, aside
+            )
             path.rename(aside)
             for suffix in ("-wal", "-shm"):
                 path.with_name(path.name + suffix).unlink(missing_ok=True)

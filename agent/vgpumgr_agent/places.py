@@ -52,9 +52,9 @@ def set_aside(gpus: Sequence[ObservedGpu], shared: Mapping[str, ObservedGpu], ad
 def troubles(aside: Aside, shared: Mapping[str, ObservedGpu], addresses: frozenset[str]) -> list[str]:
     """Return a line for each GPU that is set aside but cannot be used."""
     return [
-        f"GPU {address}: set aside for processes, and shared by vgpumgr.ko for VMs; take it out of one of the settings"
+        f"GPU {address}: set aside for processes, and shared by vgpumgr.ko for VMs; remove it from either setting"
         if address in shared
-        else f"GPU {address}: set aside for processes, and NVIDIA's driver does not name it; load that, with its NVML"
+        else f"GPU {address}: set aside for processes, but NVIDIA's driver does not list it; load it, with its NVML"
         for address in sorted(addresses - aside.keys())
     ]
 

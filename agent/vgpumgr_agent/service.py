@@ -353,7 +353,7 @@ def _unclaimed(kept: Kept | None, observed: Observed) -> list[str]:
     wanted = kept.wanted() if kept else Wanted()
     known = wanted.tombstones | {claim.id for claim in wanted.slices}
     return [
-        f"slice {uuid}: a device without a claim or a deletion: removed when no VM uses it and the API never names it"
+        f"slice {uuid}: a device with neither claim nor tombstone: removed when no VM uses it, unless the API names it"
         for uuid, found in sorted(observed.slices.items())
         if found.recorded and uuid not in known
     ]

@@ -41,8 +41,8 @@ _CREDENTIALS_BYTES = 16 << 10
 _DESIRED, _CONTACT, _MACHINE = "desired.json", "contact.json", "machine.json"
 
 COPIED = (
-    "this machine has the state of another one, as after a copy of its disk: it asks the API for nothing, and no VM "
-    "starts with a slice; have it enrolled as a host of its own, or this host re-enrolled if its hardware was replaced"
+    "this machine has the state of another one, for example because its disk is a copy: it asks the API for nothing, "
+    "and no VM starts with a slice; enrol it as a host of its own, or re-enrol this host if its hardware was replaced"
 )
 
 

@@ -20,7 +20,7 @@ def watch(changed: Callable[[], None], stop: threading.Event) -> None:
         monitor = pyudev.Monitor.from_netlink(pyudev.Context())
         monitor.start()
     except (ImportError, OSError) as error:
-        log.warning("GPUs that come later are found at the next report only: no udev (%s)", error)
+        log.warning("GPUs that are added later are found only at the next report: no udev (%s)", error)
         return
     while not stop.is_set():
         device = monitor.poll(timeout=1.0)

@@ -41,9 +41,9 @@ def test_a_copy_asks_the_api_for_nothing(original: Host) -> None:
     copy(original)
     original.reconcile()
     asked, reports = original.api.asked, len(original.api.reports)
-    with pytest.raises(ApiAwayError, match="copy of its disk"):
+    with pytest.raises(ApiAwayError, match="its disk is a copy"):
         original.learn()
-    with pytest.raises(ApiAwayError, match="copy of its disk"):
+    with pytest.raises(ApiAwayError, match="its disk is a copy"):
         original.agent.control_plane.refresh()
     original.agent.control_plane.deliver_usage()
     assert original.api.asked == asked
@@ -78,8 +78,8 @@ def test_its_log_status_and_metric_say_so(original: Host, tmp_path: Path, caplog
     show(original, tmp_path / "agent.prom")
     original.reconcile()
     original.reconcile()
-    assert len([record for record in caplog.records if "copy of its disk" in record.message]) == 1
-    assert "copy of its disk" in original.agent._status()
+    assert len([record for record in caplog.records if "its disk is a copy" in record.message]) == 1
+    assert "its disk is a copy" in original.agent._status()
     assert samples(tmp_path / "agent.prom")["vgpumgr_agent_copied"] == 1
     assert original.kernel.tenants == {}
 

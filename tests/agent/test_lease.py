@@ -54,7 +54,7 @@ def test_a_claim_whose_lease_has_ended_is_forgotten_and_its_vm_runs_on(claimed: 
     claimed.learn()
     assert claimed.slices() == {A}
     (named,) = claimed.api.last().refusals
-    assert "without a claim" in named
+    assert "neither claim nor tombstone" in named
     claimed.start(B)
     claimed.kernel.close_slice(str(A))
     assert claimed.refused(A) == "claim.missing"

@@ -88,7 +88,7 @@ def make_brokers(sysfs: Sysfs) -> Brokers:
 
 def _reason(error: Exception, user: str) -> str:
     if isinstance(error, KeyError):
-        return f"there is no user {user}: create it, or say --user"
+        return f"there is no user {user}: create it, or pass --user"
     return error.reason if isinstance(error, UnavailableError) else str(error)
 
 

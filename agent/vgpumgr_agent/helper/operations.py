@@ -445,7 +445,7 @@ class Operations:
         try:
             if not lock.acquire(timeout=_LOCK_WAIT_S):
                 raise BusyError(
-                    operation=f"change {subject}", errno=errno.EBUSY, reason="another change takes long; try again"
+                    operation=f"change {subject}", errno=errno.EBUSY, reason="another change is taking long; try again"
                 )
             try:
                 yield

@@ -121,7 +121,7 @@ def _check_places(claims: list[Any]) -> None:
     for number, claim in enumerate(claims):
         where = f"claims[{number}]"
         if not isinstance(claim, dict) or claim.keys() != set(_PLACE):
-            raise _invalid(f"{where}: has {', '.join(_PLACE)}, and nothing else")
+            raise _invalid(f"{where}: takes {', '.join(_PLACE)} and nothing else")
         for name in _PLACE:
             if not _CHECKS[name](claim[name]):
                 raise _invalid(f"{where}.{name}: malformed or out of range")
@@ -142,9 +142,9 @@ def _check_reserve(members: Mapping[str, Any]) -> None:
     reserve_us, period_us = members.get("reserve_us", 0), members.get("reserve_period_us", 0)
     if members.get("band") != "latency":
         if reserve_us or period_us:
-            raise _invalid("reserve_us: a reservation is of the latency band")
+            raise _invalid("reserve_us: only the latency band has a reservation")
     elif not 0 < reserve_us <= period_us:
-        raise _invalid("reserve_us: the latency band takes a reservation, no longer than its period")
+        raise _invalid("reserve_us: the latency band needs a reservation that is no longer than its period")
 
 
 def _invalid(reason: str) -> Refused:

@@ -150,8 +150,8 @@ class Hooks:
         """Record for the report which VMs have not opened their slices in time. `observed`: the present state."""
         for uuid in self._permits.expired(observed):
             why = (
-                f"{PERMIT_EXPIRED}: the VM did not open the slice in time, and no QEMU process still might; "
-                "see libvirt's log of it"
+                f"{PERMIT_EXPIRED}: the VM did not open the slice in time, and no QEMU process is left that might; "
+                "see libvirt's log of the VM"
             )
             log.warning("slice %s: %s", uuid, why)
             self._failed[uuid] = self._not_started(why, PERMIT_EXPIRED)
@@ -247,11 +247,11 @@ class Hooks:
         if is_for_processes(claim):
             raise Refused("claim.processes", f"{uuid} is claimed for processes; claim a slice for this VM")
         if claim.vm_uuid not in (None, vm_uuid):
-            raise Refused("claim.other_vm", f"slice {uuid} is claimed for another VM; claim one for this VM")
+            raise Refused("claim.other_vm", f"slice {uuid} is claimed for another VM; claim a slice for this VM")
         _require_unfenced(uuid, standing)
         if not standing.lease_left_s:
             raise Refused(
-                "lease.expired", f"the claim of slice {uuid} is too old to trust; get the API reachable from this host"
+                "lease.expired", f"the claim of slice {uuid} is too old to trust; make the API reachable from this host"
             )
         _require_confirmed(uuid, standing)
         return claim
@@ -345,7 +345,7 @@ class Hooks:
         if standing.moved is not None:
             raise _unclaimed(uuid, standing)
         if standing.claim is None or standing.claim.vm_uuid != vm_uuid:
-            raise Refused("claim.deleted", f"slice {uuid} was deleted meanwhile; take it out of the domain")
+            raise Refused("claim.deleted", f"slice {uuid} was deleted meanwhile; remove it from the domain")
         _require_unfenced(uuid, standing)
         return standing.claim
 
@@ -373,7 +373,7 @@ class Hooks:
     @contextmanager
     def _turn(self, deadline: float) -> Iterator[None]:
         if not self._acting.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise _NoTimeError("host.busy", "other slices are being changed for long; try again")
+            raise _NoTimeError("host.busy", "changes of other slices take too long; try again")
         try:
             yield
         finally:
@@ -390,12 +390,12 @@ def _unclaimed(uuid: UUID, standing: Standing) -> Refused:
     if (arriving := standing.arriving) is not None:
         return Refused(
             "claim.moving",
-            f"slice {uuid} is on its way here, and host {arriving.from_host} has not confirmed that it left; try"
-            " again, or have an operator say that this host is off",
+            f"slice {uuid} is moving here, and host {arriving.from_host} has not confirmed that it left; try"
+            " again, or have an operator say that that host is off",
         )
     if standing.deleted:
-        return Refused("claim.deleted", f"slice {uuid} was deleted; take it out of the domain")
-    return Refused("claim.missing", f"no claim for slice {uuid} on this host; claim it, or take it out")
+        return Refused("claim.deleted", f"slice {uuid} was deleted; remove it from the domain")
+    return Refused("claim.missing", f"no claim for slice {uuid} on this host; claim it, or remove it from the domain")
 
 
 def _require_unfenced(uuid: UUID, standing: Standing) -> None:

@@ -51,15 +51,15 @@ def parse(line: bytes) -> HookRequest:
     try:
         body = json.loads(line)
     except (ValueError, RecursionError):
-        raise _invalid("the request is no JSON on one line") from None
+        raise _invalid("the request is not JSON on one line") from None
     if not isinstance(body, dict):
-        raise _invalid("the request is no JSON object")
+        raise _invalid("the request is not a JSON object")
     members = {"v", "op", "domain", "vm_uuid", "devices", "metadata", "reason"}
     if set(body) != members:
         odd = ", ".join(sorted(str(name)[:40] for name in set(body) ^ members)[:8])
         raise _invalid(f"missing or unknown members: {odd}")
     if type(body["v"]) is not int or body["v"] != VERSION:
-        raise _invalid(f"v: this agent speaks version {VERSION}; install hook and agent of one release")
+        raise _invalid(f"v: this agent speaks version {VERSION}; install hook and agent from one release")
     operation = _text(body, "op")
     if operation not in OPERATIONS:
         raise _invalid(f"op: not one of {', '.join(sorted(OPERATIONS))}")

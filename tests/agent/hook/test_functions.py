@@ -77,7 +77,7 @@ def test_functions_that_are_not_ours_pass_without_the_agent(host: Host) -> None:
 
 def test_an_address_that_libvirt_cannot_have_written_is_refused(host: Host) -> None:
     status, stderr = host.call("prepare", domain(function(GPU).replace("'0x3b'", "'b'")))
-    assert (status, stderr) == (1, "bus of a PCI address is no number: correct the domain (vgpumgr: xml.invalid)\n")
+    assert (status, stderr) == (1, "bus of a PCI address is not a number: correct the domain (vgpumgr: xml.invalid)\n")
 
 
 def test_the_address_that_the_guest_sees_is_none_of_the_host(host: Host) -> None:

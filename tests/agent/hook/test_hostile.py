@@ -26,7 +26,7 @@ REFUSED = {
     "deep and never closed": ("<domain>" + "<mdev>" * 1_000_000, "nested deeper than"),
     "not closed": (domain(hostdev())[:-12], "cannot be read"),
     "two roots": (domain(hostdev()) + domain(hostdev()), "cannot be read"),
-    "no domain": ("<network><hostdev/></network>", "no domain XML"),
+    "no domain": ("<network><hostdev/></network>", "not domain XML"),
     "no XML": ("hostdev", "cannot be read"),
     "not UTF-8": (domain(hostdev()).encode() + b"\xff\xff", "cannot be read"),
     "an unknown encoding": ("<?xml version='1.0' encoding='klingon'?>" + domain(hostdev()), "cannot be read"),

@@ -359,12 +359,12 @@ def test_a_socket_that_is_served_is_left_alone(path: Path) -> None:
 
 def test_a_file_in_the_sockets_place_is_left_alone(path: Path) -> None:
     path.write_text("precious")
-    with pytest.raises(SocketTakenError, match="is no socket"):
+    with pytest.raises(SocketTakenError, match="is not a socket"):
         HookServer(path, FakeService()).start()
     assert path.read_text() == "precious"
     path.unlink()
     path.symlink_to("/run/elsewhere")
-    with pytest.raises(SocketTakenError, match="is no socket"):
+    with pytest.raises(SocketTakenError, match="is not a socket"):
         HookServer(path, FakeService()).start()
 
 
