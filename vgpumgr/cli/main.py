@@ -109,6 +109,7 @@ def _usage(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     if context is not None and said == context.get_help():
         return str(said)
+    said = said.replace("Value error, ", "")  # pydantic's words, which typer passes on
     command = getattr(context, "command_path", "vgpumgr")
     todo = f"see `{command} --help`"
     option = getattr(error, "option_name", "")
