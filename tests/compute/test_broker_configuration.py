@@ -177,8 +177,8 @@ def test_every_field_is_in_the_manual_with_its_bounds(table: type[Tenant] | type
     ("text", "said"),
     [
         (BLUE + "socket_group = 'no-such-group'\n", "tenants.blue.socket_group: there is no group 'no-such-group'"),
-        ('[accelerator]\nlibrary = "x.so"\n' + BLUE, "accelerator.library: x.so is no absolute path"),
-        ('[accelerator]\nlibrary = "/no/x.so"\n' + BLUE, "accelerator.library: /no/x.so is not there"),
+        ('[accelerator]\nlibrary = "x.so"\n' + BLUE, "accelerator.library: x.so is not an absolute path"),
+        ('[accelerator]\nlibrary = "/no/x.so"\n' + BLUE, "accelerator.library: /no/x.so does not exist"),
     ],
 )
 def test_what_this_machine_does_not_have_is_refused_by_field(tmp_path: Path, text: str, said: str) -> None:
@@ -201,7 +201,7 @@ def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
 
 def test_pocl_is_found_as_opencls_loader_finds_it(tmp_path: Path) -> None:
     (tmp_path / "vendors").mkdir()
-    with pytest.raises(SettingsError, match=r"accelerator\.library is not given"):
+    with pytest.raises(SettingsError, match=r"no library is set in \[accelerator\]"):
         pocl_library(tmp_path / "vendors", (str(tmp_path),))
     (tmp_path / "vendors/pocl.icd").write_text("libpocl.so.2\n")
     (tmp_path / "libpocl.so.2").touch()

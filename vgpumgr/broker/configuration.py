@@ -238,9 +238,9 @@ def _library(configuration: Configuration) -> Path | None:
         return pocl_library() if is_needed else None
     library = Path(accelerator.library)
     if not library.is_absolute():
-        raise SettingsError(f"accelerator.library: {library} is no absolute path")
+        raise SettingsError(f"accelerator.library: {library} is not an absolute path")
     if not library.is_file():
-        raise SettingsError(f"accelerator.library: {library} is not there")
+        raise SettingsError(f"accelerator.library: {library} does not exist")
     return library
 
 

@@ -92,6 +92,6 @@ def pocl_library(vendors: Path = VENDORS, directories: tuple[str, ...] = LIBRARY
             if candidate.is_absolute() and candidate.is_file():
                 return candidate
     raise SettingsError(
-        "accelerator.library is not given, and PoCL is not installed; install pocl-opencl-icd, or name the OpenCL"
-        " library of the accelerator"
+        "no library is set in [accelerator], and PoCL is not installed; install pocl-opencl-icd, or set library to the"
+        " accelerator's OpenCL library"
     )
