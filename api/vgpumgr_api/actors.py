@@ -205,7 +205,7 @@ def _fenced(host: str) -> Refusal:
 def require_scope(actor: Actor, needed: str) -> None:
     """Refuses an actor whose scopes lack `needed`, for example ``slices:read``. An actor without scopes passes."""
     if actor.scopes is not None and needed not in actor.scopes:
-        raise Refusal(Code.PERMISSION_DENIED, f"this token is not good for {needed}; use one with that scope")
+        raise Refusal(Code.PERMISSION_DENIED, f"this token lacks the scope {needed}; use one that has it")
 
 
 def require_admin(actor: Actor) -> None:
@@ -230,7 +230,9 @@ def require_change(actor: Actor) -> None:
     """Refuses viewers and hosts; operators and tenants pass."""
     require_person(actor)
     if actor.role is TokenRole.VIEWER:
-        raise Refusal(Code.PERMISSION_DENIED, "a viewer's token changes nothing; use an operator's or a tenant's")
+        raise Refusal(
+            Code.PERMISSION_DENIED, "a viewer's token cannot change anything; use an operator's or a tenant's"
+        )
 
 
 def require_person(actor: Actor) -> None:

@@ -78,7 +78,7 @@ def checked(config: Config) -> Database:
         database.require_own_processes()
         schema.require_current(database)
         if not database.run(installation.is_made, read_only=True):
-            raise AdminError("the database was not made to its end; run: vgpumgr-api init")
+            raise AdminError("the database was not created completely; run: vgpumgr-api init")
     except DBAPIError as error:
         database.close()
         raise unreachable(config, error) from error
@@ -167,7 +167,7 @@ def _create(file: Path) -> None:
     """Creates a file that only its owner can read, because it contains hashes of credentials and the use of tenants."""
     try:
         if not file.parent.is_dir():
-            raise AdminError(f"{file.parent}: no such directory; make it, its owner being the user of the API")
+            raise AdminError(f"{file.parent}: no such directory; create it, owned by the user of the API")
         os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
         file.chmod(0o600)
     except OSError as error:

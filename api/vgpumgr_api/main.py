@@ -31,7 +31,7 @@ Every host is unconfirmed now and deletes nothing. Start the API, compare `vgpum
 runs there, and then let each host obey deletions again: vgpumgr host confirm-epoch HOST"""
 
 RESTORED = f"""\
-Tokens that were revoked since the backup count again, and those made since do not; tokens that were made for enrolling
+Tokens that were revoked since the backup are valid again, and those created since are not. One-time tokens that enrol
 a host are void: vgpumgr host reenroll HOST.
 {UNCONFIRMED}"""
 
@@ -86,14 +86,14 @@ _OPTIONS: dict[int | str, str] = {"role": "--role", "subject": "--tenant"}
 
 
 def _create_agent_ca(config: Config) -> None:
-    agent_ca.create(*_ca_files(config, "that are to be made"), now=datetime.now(UTC))
+    agent_ca.create(*_ca_files(config, "to create"), now=datetime.now(UTC))
 
 
 def _rotate_agent_ca(config: Config, chosen: argparse.Namespace) -> None:
     certificate, key = _ca_files(config, "of the authority")
     now = datetime.now(UTC)
     if chosen.force and chosen.step != "end":
-        raise AdminError("--force goes with the step end, and with no other")
+        raise AdminError("--force goes only with the step end")
     match chosen.step:
         case "begin":
             agent_ca_rotation.begin(certificate, key, now=now)
@@ -116,12 +116,12 @@ def _backup(config: Config, chosen: argparse.Namespace) -> None:
         path, header, noted = admin.backup(database, chosen.file, directory=chosen.directory, keep=chosen.keep)
     print(f"{path}: {_said(header)}")
     if not noted:
-        print("the database can only be read, so its audit has no entry of this backup", file=sys.stderr)
+        print("the database is read-only, so its audit has no entry about this backup", file=sys.stderr)
 
 
 def _restore(config: Config, chosen: argparse.Namespace) -> None:
     if chosen.check:
-        print(f"{chosen.file}: {_said(admin.check_backup(chosen.file))}")
+        print(f"{chosen.file}: whole, and can be restored: {_said(admin.check_backup(chosen.file))}")
         return
     header, epoch = admin.restore(config, chosen.file, force=chosen.force)
     print(f"restored {_said(header)}", f"the new epoch: {epoch}", RESTORED, sep="\n", file=sys.stderr)
@@ -204,54 +204,60 @@ def _parser() -> argparse.ArgumentParser:
         said = f"{what} {more}".strip()
         return commands.add_parser(name, help=what, description=said, parents=[shared, *parents], allow_abbrev=False)
 
-    command("init", "Make the database and print the first operator's token, once.", secret)
+    command("init", "Create the database and print the first operator's token, once.", secret)
     command(
         "migrate",
         "Bring the database's tables up to date.",
-        more="API processes of the older release answer nothing from then on: start them anew. A step that fails leaves"
-        " the database as it was.",
+        more="API processes of the older release refuse all requests from then on: restart them. A step that fails"
+        " leaves the database as it was.",
     )
     command(
         "serve",
         "Serve until SIGTERM.",
         more="Requests under way are answered first, for 10 s at most; a second signal ends the process at once.",
     )
-    command(
-        "create-agent-ca", "Make the authority that gives hosts' agents certificates, in the files of the settings."
-    )
+    command("create-agent-ca", "Create the authority that issues agents' certificates, in the files of the settings.")
     rotate = command(
         "rotate-agent-ca",
         "Replace the authority of hosts' agents, step by step.",
-        more="After each step start every API again: begin, by which the next authority is believed; switch, from when "
-        "it makes the certificates; end, by which the former one is not believed any more.",
+        more="After each step restart every API. After begin, the next authority is accepted; after switch, it issues "
+        "the certificates; after end, the former one is no longer accepted.",
     )
     rotate.add_argument("step", choices=("begin", "switch", "end"))
-    rotate.add_argument("--force", action="store_true", help="end though agents may have certificates of the former")
-    create = command("create-token", "Make a token without having one, and print it, once.", secret)
+    rotate.add_argument(
+        "--force", action="store_true", help="end although agents may have certificates of the former authority"
+    )
+    create = command("create-token", "Create a token without having one, and print it, once.", secret)
     create.add_argument("--role", choices=CREATABLE, default=TokenRole.OPERATOR.value, help="(%(default)s)")
-    create.add_argument("--tenant", metavar="NAME", help="whose token, with the roles tenant, tenant-admin and viewer")
+    create.add_argument(
+        "--tenant", metavar="NAME", help="the token's tenant, for the roles tenant, tenant-admin and viewer"
+    )
     until = create.add_mutually_exclusive_group()
-    until.add_argument("--expires-in", type=_duration, metavar="DURATION", help="like 12h or 30d; else never")
+    until.add_argument("--expires-in", type=_duration, metavar="DURATION", help="such as 12h or 30d (default: never)")
     until.add_argument("--expires-in-s", type=int, metavar="SECONDS", help="the same in seconds")
     backup = command(
         "backup",
-        "Write all that is in the database to a file, while the API runs.",
-        more="The file is readable by its owner only: it has the hashes of all credentials and who uses what.",
+        "Write everything in the database to a file; the API may run.",
+        more="Only its owner can read the file: it contains the hashes of all credentials, and who uses what.",
     )
     where = backup.add_mutually_exclusive_group(required=True)
-    where.add_argument("file", type=Path, nargs="?", metavar="FILE", help="which does not exist yet")
-    where.add_argument("--directory", type=Path, help="make a file there that is named after the time")
+    where.add_argument("file", type=Path, nargs="?", metavar="FILE", help="a file that does not exist yet")
+    where.add_argument("--directory", type=Path, help="create a file there, named after the time")
     backup.add_argument(
         "--keep", type=_count, default=14, metavar="N", help="with --directory: remove all but the last N (%(default)s)"
     )
     restore = command(
         "restore",
-        "Put a backup in the place of what the database has; hosts delete nothing until each is confirmed.",
-        more="All or nothing, on either engine whichever it was made on. Stop the API first.",
+        "Replace the database with a backup; hosts delete nothing until each is confirmed.",
+        more="Stop the API first. A restore that fails changes nothing. The backup may come from either engine.",
     )
-    restore.add_argument("file", type=Path, metavar="FILE", help="of vgpumgr-api backup")
-    restore.add_argument("--force", action="store_true", help="also where there is a database in use, which is lost")
-    restore.add_argument("--check", action="store_true", help="only see whether the file is whole and can be restored")
+    restore.add_argument("file", type=Path, metavar="FILE", help="a file written by vgpumgr-api backup")
+    restore.add_argument(
+        "--force", action="store_true", help="replace even a database that is in use; its contents are lost"
+    )
+    restore.add_argument(
+        "--check", action="store_true", help="only check whether the file is whole and can be restored"
+    )
     command("new-epoch", "Declare that the database was restored by other means: hosts delete nothing until confirmed.")
     return parser
 

@@ -110,14 +110,14 @@ def load(certificate: Path, key: Path, *, life_s: int = LIFE_S) -> AgentCa:
         believed = load_all(certificate)
         private = load_pem_private_key(key.read_bytes(), password=None)
     except OSError as error:
-        raise CaError(f"{error.filename}: {error.strerror}; make both with: vgpumgr-api create-agent-ca") from None
+        raise CaError(f"{error.filename}: {error.strerror}; create both with: vgpumgr-api create-agent-ca") from None
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise CaError(
             f"agent_ca_certificate {certificate}, agent_ca_key {key}: not PEM, or with a passphrase"
         ) from None
     found = [each for each in believed if each.public_key() == private.public_key()]
     if not isinstance(private, ec.EllipticCurvePrivateKey) or not found:
-        raise CaError(f"agent_ca_key {key}: not the key, of an elliptic curve, of agent_ca_certificate {certificate}")
+        raise CaError(f"agent_ca_key {key}: not the elliptic-curve key of agent_ca_certificate {certificate}")
     return AgentCa(certificate=found[0], key=private, life_s=life_s, believed=tuple(believed))
 
 
@@ -228,6 +228,6 @@ def _write(path: Path, content: bytes, mode: int) -> None:
             file.flush()
             os.fsync(file.fileno())
     except FileExistsError:
-        raise CaError(f"{path} exists; an authority is not replaced, move its files away first") from None
+        raise CaError(f"{path} exists; move the files of that authority away first") from None
     except OSError as error:
         raise CaError(f"{path}: {error.strerror}") from None

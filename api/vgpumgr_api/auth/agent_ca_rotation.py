@@ -33,7 +33,7 @@ def begin(certificate: Path, key: Path, *, now: datetime) -> None:
         write_new_key(coming)
     private = _private(coming)
     if any(each.public_key() == private.public_key() for each in ca.believed):
-        raise CaError(f"a rotation has begun already, {coming} is there: start the APIs again, then switch")
+        raise CaError(f"a rotation has begun already, and {coming} exists: restart the APIs, then switch")
     _replace(certificate, [*ca.believed, self_signed(private, now=now)])
 
 
@@ -41,7 +41,7 @@ def switch(certificate: Path, key: Path, *, now: datetime) -> None:
     """Replaces the present key with the next key; the present key is lost. Raises CaError."""
     coming = next_key(key)
     if not coming.exists():
-        raise CaError(f"{coming} is not there: begin the rotation first, or copy it from where it was begun")
+        raise CaError(f"{coming} does not exist: begin the rotation first, or copy it from where it was begun")
     load(certificate, coming)
     # `end` counts from this modification time.
     os.utime(coming, (now.timestamp(), now.timestamp()))
@@ -52,7 +52,7 @@ def switch(certificate: Path, key: Path, *, now: datetime) -> None:
 def end(certificate: Path, key: Path, *, life_s: int, now: datetime, force: bool = False) -> None:
     """Removes the former authority. Raises CaError, also while its certificates may be valid, unless `force`."""
     if next_key(key).exists():
-        raise CaError(f"{next_key(key)} is there: the rotation has not been switched yet")
+        raise CaError(f"{next_key(key)} exists: the rotation has not been switched yet")
     ca = load(certificate, key)
     if len(ca.believed) == 1:
         raise CaError(f"{certificate} has no former authority; there is nothing to end")
@@ -70,7 +70,7 @@ def describe(certificate: Path, key: Path) -> str:
     ca = load(certificate, key)
     return "\n".join(
         f"{_name(each)} until {each.not_valid_after_utc:%Y-%m-%d}"
-        + (", makes certificates" if each == ca.certificate else ", is believed")
+        + (", issues certificates" if each == ca.certificate else ", is accepted")
         for each in load_all(certificate)
     )
 

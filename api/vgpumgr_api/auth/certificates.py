@@ -46,7 +46,7 @@ def authenticate(session: Session, peer: Peer, *, request_id: str = "", source: 
 def sign(session: Session, ca: AgentCa, host_id: UUID, credential: UUID, request: str | None) -> HostCertificate:
     """Issues a certificate. Raises Refusal(FIELD_INVALID), also if `request` is None."""
     if request is None:
-        detail = "hosts have certificates here, and no tokens; send a certificate signing request"
+        detail = "hosts get certificates here, not tokens; send a certificate signing request"
         reason = Reason(code="field.missing", detail=detail, field="$.csr")
         raise Refusal(Code.FIELD_INVALID, f"$.csr: {detail}", reasons=(reason,))
     try:
@@ -66,7 +66,7 @@ def renew(
     """
     row = own_host(session, actor, host)
     if ca is None:
-        raise Refusal(Code.CA_ABSENT, "this API has no certificate authority for agents; go on with the token")
+        raise Refusal(Code.CA_ABSENT, "this API has no certificate authority for agents; keep using the token")
     reported = session.scalar(select(HostReport).where(HostReport.host_id == row.id).with_for_update())
     if reported is None:  # the host was deleted since the lookup
         raise TryAgain

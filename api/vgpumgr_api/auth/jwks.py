@@ -83,7 +83,7 @@ class KeySet:
         if self._age_s() > KEEP_S:
             raise IssuerUnreachableError
         if found is None:
-            raise UnknownKeyError("its key is none of the issuer's")
+            raise UnknownKeyError("its key is not one of the issuer's")
         return _usable(found, algorithm)
 
     def _find(self, key_id: str | None) -> Mapping[str, Any] | None:
@@ -161,9 +161,9 @@ def _document(http: httpx2.Client, url: str) -> Mapping[str, Any]:
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise IssuerUnreachableError(f"{url}: {str(error) or type(error).__name__}") from None
     except (ValueError, RecursionError):
-        raise IssuerUnreachableError(f"{url} answers no JSON") from None
+        raise IssuerUnreachableError(f"{url} does not answer with JSON") from None
     if not isinstance(found, dict):
-        raise IssuerUnreachableError(f"{url} answers no JSON object")
+        raise IssuerUnreachableError(f"{url} does not answer with a JSON object")
     return found
 
 

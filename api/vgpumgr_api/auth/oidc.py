@@ -63,7 +63,7 @@ class Oidc:
             raise _invalid(_words(error)) from None
         issuer: Issuer | None = self._issuers.get(said) if isinstance(said, str) else None
         if issuer is None:
-            raise _invalid("it is of no issuer that counts here")
+            raise _invalid("its issuer is not accepted here")
         return issuer.person(secret)
 
 
@@ -85,9 +85,9 @@ class Issuer:
             header = jwt.get_unverified_header(secret)
             algorithm, key_id = header.get("alg"), header.get("kid")
             if algorithm not in settings.algorithms:
-                raise _invalid(f"its algorithm is none of {', '.join(settings.algorithms)}")
+                raise _invalid(f"its algorithm is not one of {', '.join(settings.algorithms)}")
             if "crit" in header:
-                raise _invalid("it wants something understood that this API does not know (crit)")
+                raise _invalid("it requires an extension that this API does not know (crit)")
             if settings.token_type is not None and _media_type(header.get("typ")) != _media_type(settings.token_type):
                 raise _invalid(f"it is not of the type {settings.token_type}")
             claims: dict[str, Any] = jwt.decode(
@@ -105,7 +105,7 @@ class Issuer:
             raise _invalid(_words(error)) from None
         except IssuerUnreachableError:
             raise Refusal(
-                Code.ISSUER_UNREACHABLE, f"the keys of {settings.issuer} cannot be had now; try again in a moment"
+                Code.ISSUER_UNREACHABLE, f"the keys of {settings.issuer} cannot be fetched now; try again in a moment"
             ) from None
         return claims
 
@@ -113,7 +113,7 @@ class Issuer:
         settings = self._settings
         party = claims.get("azp", claims.get("client_id"))
         if settings.authorized_parties is not None and party not in settings.authorized_parties:
-            raise _invalid("it was made for a client that does not count here")
+            raise _invalid("it was issued to a client that is not accepted here")
         subject = _claim(claims, settings.subject_claim)
         if not isinstance(subject, str) or not subject:
             raise _invalid(f"it has no {settings.subject_claim}")
@@ -148,9 +148,7 @@ class Issuer:
                 f"{self._settings.tenant_claim} of this token does not name exactly one tenant; ask an operator",
             )
         if self._settings.tenants is not None and found[0] not in self._settings.tenants:
-            raise Refusal(
-                Code.PERMISSION_DENIED, "the issuer of this token does not speak for the tenant that it names"
-            )
+            raise Refusal(Code.PERMISSION_DENIED, "the issuer of this token may not act for the tenant that it names")
         return found[0]
 
 
@@ -179,4 +177,4 @@ def _words(error: Exception) -> str:
 
 
 def _invalid(why: str) -> Refusal:
-    return Refusal(Code.AUTH_INVALID, f"this token does not count: {why}")
+    return Refusal(Code.AUTH_INVALID, f"this token is invalid: {why}")

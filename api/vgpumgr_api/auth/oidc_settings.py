@@ -83,5 +83,5 @@ class OidcSettings(BaseModel):
     @model_validator(mode="after")
     def _bound(self) -> Self:
         if self.tenants is not None and (self.roles.admin or self.roles.operator or self.roles.viewer):
-            raise ValueError("who speaks for some tenants gives no role of the whole cloud; leave tenants or those out")
+            raise ValueError("an issuer limited to `tenants` gives no cloud-wide roles; leave out the one or the other")
         return self

@@ -20,7 +20,7 @@ def recognise(session: Session, person: Person, *, request_id: str = "", source:
         tenant = models.Tenant
         found = session.execute(select(tenant.id, tenant.account_id).where(tenant.name == person.tenant)).one_or_none()
         if found is None:
-            raise Refusal(Code.PERMISSION_DENIED, f"there is no tenant {person.tenant} here, which this token names")
+            raise Refusal(Code.PERMISSION_DENIED, f"this token names tenant {person.tenant}, which does not exist here")
         tenant_id, account_id = found
     return Actor(
         token_id=None,

@@ -98,7 +98,7 @@ def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenC
         _require_within(actor.scopes, request)
     end = _end(session, request)
     if actor.token_id is not None and actor.expires_at is not None and (end is None or end > actor.expires_at):
-        raise _invalid("expires_in_s", "this token ends, and passes nothing on for longer than it lasts: ask for less")
+        raise _invalid("expires_in_s", "this token expires and cannot create one that lasts longer: ask for less")
     secret = new_secret()
     token = records.Token(
         id=uuid4(),
@@ -137,12 +137,14 @@ def delete_token(session: Session, actor: Actor, token_id: UUID) -> None:
     role, scopes = found
     if actor.scopes is not None and (scopes is None or not actor.scopes.issuperset(scopes)):
         raise Refusal(
-            Code.PERMISSION_DENIED, "this token has scopes and revokes none that is good for more; use one that is"
+            Code.PERMISSION_DENIED, "this token has scopes and cannot revoke one with others; use one that has them"
         )
     if role == TokenRole.ADMIN.value:
         require_admin(actor)
     if not actor.runs_the_cloud and role not in _DELEGABLE:
-        raise Refusal(Code.PERMISSION_DENIED, f"an operator made this token, of the role {role}; ask one to revoke it")
+        raise Refusal(
+            Code.PERMISSION_DENIED, f"an operator created this token of the role {role}; ask one to revoke it"
+        )
     of_host = session.execute(
         select(models.Host.id, models.Host.name, records.Token.secret_hash)
         .join(records.Token, records.Token.host_id == models.Host.id)
@@ -170,7 +172,7 @@ def _require_room(session: Session, tenant: models.Tenant) -> None:
     counts = or_(token.expires_at.is_(None), token.expires_at > now(session))
     used = session.scalar(select(func.count()).select_from(token).where(token.tenant_id == tenant.id, counts)) or 0
     if used >= TOKENS_MAX:
-        detail = f"tenant {tenant.name} has {used} of {TOKENS_MAX} tokens that count"
+        detail = f"tenant {tenant.name} has {used} of {TOKENS_MAX} unexpired tokens"
         raise Refusal(
             Code.QUOTA_EXCEEDED,
             f"{detail}; revoke those that nobody needs",
@@ -188,17 +190,15 @@ def _require_delegable(request: TokenCreate) -> None:
     """Refuses a token that a tenant's admin may not create: it must be for its programs, and must expire."""
     if request.role not in _DELEGABLE or request.subject is None:
         raise Refusal(
-            Code.PERMISSION_DENIED, "a tenant's admin makes tokens of the roles tenant and viewer, of its own tenant"
+            Code.PERMISSION_DENIED, "a tenant's admin creates tokens of the roles tenant and viewer, of its own tenant"
         )
     if request.expires_in_s is None or request.expires_in_s > DELEGATED_MAX_S:
-        raise _invalid("expires_in_s", f"say when the token ends, within {DELEGATED_MAX_S} seconds (366 days)")
+        raise _invalid("expires_in_s", f"say when the token expires, within {DELEGATED_MAX_S} seconds (366 days)")
 
 
 def _require_within(scopes: frozenset[str], request: TokenCreate) -> None:
     if request.scopes is None or not scopes or not scopes.issuperset(request.scopes):
-        raise Refusal(
-            Code.PERMISSION_DENIED, "this token has scopes and passes on no more than those; name some of them"
-        )
+        raise Refusal(Code.PERMISSION_DENIED, "this token has scopes and cannot pass on others; name some of its own")
 
 
 def _end(session: Session, request: TokenCreate) -> datetime | None:

@@ -68,7 +68,7 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
     if path.exists():
         raise BackupError(f"{path} exists; name a file that does not")
     if not path.parent.is_dir():
-        raise BackupError(f"{path.parent}: no such directory; make it, owned by the user that makes backups")
+        raise BackupError(f"{path.parent}: no such directory; create it, owned by the user that makes backups")
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)
     descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, MODE)
@@ -115,7 +115,7 @@ def verified(path: Path) -> Iterator[tuple[Header, Iterator[Any]]]:
     with path.open("rb") as file:
         header = _header(path, file)
         if _digest(file, header) != header.checksum:
-            raise BackupError(f"{path} is damaged: its checksum is another one; use another backup")
+            raise BackupError(f"{path} is damaged: its checksum does not match; use another backup")
         file.seek(HEADER_BYTES)
         with gzip.GzipFile(fileobj=file, mode="rb") as body:
             yield header, _rows(path, header, body)
@@ -130,7 +130,7 @@ def _header(path: Path, file: IO[bytes]) -> Header:
     if not isinstance(members, dict) or members.get("format") != FORMAT:
         if FORMAT.encode() in said or after == GZIP:
             raise BackupError(f"{path} is damaged: its header cannot be read; use another backup")
-        raise BackupError(f"{path} is no backup of vgpumgr-api")
+        raise BackupError(f"{path} is not a backup of vgpumgr-api")
     if members.get("format_version") != FORMAT_VERSION:
         raise BackupError(
             f"{path} is of format {members.get('format_version')!r}, this program reads {FORMAT_VERSION}; use the"
@@ -165,7 +165,9 @@ def _rows(path: Path, header: Header, body: Iterable[bytes]) -> Iterator[Any]:
             break
         rows += isinstance(said, list)
         yield said
-    raise BackupError(f"{path} is damaged: it has not the {header.rows} rows that it speaks of; use another backup")
+    raise BackupError(
+        f"{path} is damaged: it does not contain the {header.rows} rows that its header names; use another backup"
+    )
 
 
 def _line(value: Any) -> bytes:

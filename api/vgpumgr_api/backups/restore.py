@@ -80,7 +80,7 @@ def _make_room(connection: Connection, header: Header, *, force: bool) -> None:
             " empty database"
         )
     if not force:
-        raise BackupError("the database is in use; --force puts the backup in its place, and what it has is lost")
+        raise BackupError("the database is in use; --force replaces its contents, which are lost")
     schema.drop(connection)
 
 
@@ -101,7 +101,7 @@ def _tables(path: Path, lines: Iterable[Any]) -> Iterator[tuple[dict[str, Any], 
         if not is_row:
             *_, head = run  # tables before it have no rows
         elif head is None:
-            raise BackupError(f"{path} is damaged: rows of no table")
+            raise BackupError(f"{path} is damaged: it has rows without a table")
         else:
             yield head, run
 

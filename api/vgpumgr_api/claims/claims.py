@@ -70,7 +70,7 @@ def create_slices(session: Session, actor: Actor, batch: SliceBatch, *, validate
     tenant = batch.slices[0].tenant
     others = [number for number, request in enumerate(batch.slices) if request.tenant != tenant]
     if others:
-        detail = "the slices of a batch are of one tenant; send those of others apart"
+        detail = "the slices of a batch must be of one tenant; send those of others separately"
         reasons = [Reason(code=Code.FIELD_INVALID, detail=detail, field=f"$.slices[{each}].tenant") for each in others]
         raise Refusal(Code.FIELD_INVALID, detail, reasons=tuple(reasons))
     return Slices(slices=_tried_or_done(session, actor, batch.slices, validate_only=validate_only, batch=True))

@@ -164,7 +164,7 @@ def _too_late(claim: Slice, state: SliceState, limit_s: int, seen: SliceObservat
         return Place(
             SliceState.FAILED,
             reason=progress.PREPARED_DEADLINE,
-            detail=f"its device was made, and no VM has opened it within {limit_s} s",
+            detail=f"its device exists, but no VM has opened it within {limit_s} s",
         )
     if seen is None or not seen.present:
         why = "its host has not confirmed that"

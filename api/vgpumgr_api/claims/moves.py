@@ -86,7 +86,7 @@ def abort_move(session: Session, actor: Actor, slice_id: UUID, *, if_match: IfMa
     refuse_other(session, if_match, found.claim.id, found.claim.generation)
     source_id, host_id = found.claim.moved_from, found.claim.moved_from_host_id
     if source_id is None or host_id is None:
-        raise Refusal(Code.SLICE_MOVED, f"slice {slice_id} replaces none, so there is no move to abort")
+        raise Refusal(Code.SLICE_MOVED, f"slice {slice_id} replaces no other slice, so there is no move to abort")
     session.execute(select(HostReport.host_id).where(HostReport.host_id == host_id).with_for_update()).all()
     source, claim = _locked(session, source_id), _locked(session, slice_id)
     under_way = claim is not None and claim.moving and claim.state == SliceState.CLAIMED.value
@@ -170,7 +170,7 @@ def _require_movable(claim: models.Slice) -> None:
     if claim.workload == Workload.PROCESS.value:
         raise Refusal(
             Code.SLICE_BOUND,
-            f"slice {claim.id} is for processes of its host, which nothing moves; delete it, and claim one elsewhere",
+            f"slice {claim.id} is for processes of its host and cannot move; delete it, and claim one elsewhere",
             reasons=_about(Code.SLICE_BOUND, claim),
         )
     if claim.state != SliceState.CLAIMED.value:
@@ -179,8 +179,8 @@ def _require_movable(claim: models.Slice) -> None:
     if claim.moving:
         raise Refusal(
             Code.SLICE_MOVING,
-            f"slice {claim.id} is on its way itself: wait until the host that it left has confirmed that, abort that"
-            " move, or let an operator say that this host is off",
+            f"slice {claim.id} is being moved itself: wait until the host that it left has confirmed this, abort that"
+            " move, or have an operator say that this host is off",
             reasons=_about(Code.SLICE_MOVING, claim),
         )
 
@@ -197,8 +197,8 @@ def _require_stopped(session: Session, source: _Held) -> None:
     if session.scalar(seen):
         raise Refusal(
             Code.OBJECT_IN_USE,
-            f"a VM has slice {source.claim.id} open on host {source.host.name}: stop it there first; if that machine is"
-            " off, an operator may say so",
+            f"a VM has slice {source.claim.id} open on host {source.host.name}: stop the VM there first; if that"
+            " machine is off, an operator may pass source_off",
             reasons=_about(Code.OBJECT_IN_USE, source.claim),
         )
 
@@ -206,14 +206,14 @@ def _require_stopped(session: Session, source: _Held) -> None:
 def _require_off(session: Session, host: models.Host, said: str) -> None:
     """Refuses an operator's statement that a host is off while that host still reports."""
     if said != host.name:
-        detail = f"the slice leaves host {host.name}; say that name when you are sure that it is off"
+        detail = f"the slice leaves host {host.name}; give that name once you are sure that it is off"
         raise _wrong("$.source_off", detail)
     reported_at = session.scalar(select(HostReport.reported_at).where(HostReport.host_id == host.id))
     if reported_at is not None and now(session) - reported_at <= ONLINE:
         raise Refusal(
             Code.HOST_ONLINE,
             f"{host.name} was heard of within the last {ONLINE.seconds} s; make sure that it is powered off and wait"
-            " that long, or move the slice without this word: a host that lives confirms the move itself",
+            " that long, or move the slice without source_off: a running host confirms the move itself",
         )
 
 
@@ -272,7 +272,7 @@ def _replacing(
 
 
 def _left(to: UUID, host: str) -> progress.Place:
-    return progress.Place(SliceState.LOST, detail=f"it goes on as slice {to} on host {host}")
+    return progress.Place(SliceState.LOST, detail=f"it continues as slice {to} on host {host}")
 
 
 def _tell_moved(

@@ -39,7 +39,7 @@ def create_profile(session: Session, actor: Actor, request: ProfileCreate) -> Pr
     period_us = _reserve_period_us(request)
     _require_legal(request)
     if request.window_bytes != WINDOW_BYTES:
-        raise _illegal("window_bytes", f"the module's windows have {WINDOW_BYTES} together; leave it out")
+        raise _illegal("window_bytes", f"the module's windows have {WINDOW_BYTES} bytes; leave it out")
     refuse_duplicate(session, models.Profile.name, request.name, kind="profile")
     profile = models.Profile(
         id=uuid4(),
@@ -99,7 +99,7 @@ def _reserve_period_us(request: ProfileCreate) -> int | None:
     if request.band is Band.LATENCY:
         return request.reserve_period_us or RESERVE_PERIOD_US
     if request.reserve_period_us is not None:
-        raise _illegal("reserve_period_us", "only slices of the latency band have a reservation")
+        raise _illegal("reserve_period_us", "only the latency band has a reserve period")
     return None
 
 
@@ -111,7 +111,7 @@ def _require_legal(request: ProfileCreate) -> None:
     if request.mode is not mode:
         raise _illegal("mode", f"under policy {request.policy} slices are {mode}")
     if request.band is not Band.FAIR:
-        raise _illegal("band", f"under policy {request.policy} nobody goes before others; leave the band out")
+        raise _illegal("band", f"policy {request.policy} has no latency band; leave the band out")
 
 
 def _illegal(field: str, detail: str) -> Refusal:

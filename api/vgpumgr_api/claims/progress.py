@@ -204,7 +204,7 @@ def put(session: Session, slice_id: UUID, place: Place) -> None:
 
 def arriving(host: str) -> Place:
     """Returns the place of a slice that is moving from `host`, until that host has confirmed the move."""
-    return Place(SliceState.CLAIMED, detail=f"host {host} has not confirmed yet that it left there")
+    return Place(SliceState.CLAIMED, detail=f"host {host} has not confirmed yet that the slice left it")
 
 
 def settle_moves(session: Session, actor: Actor, those: ColumnElement[bool]) -> set[UUID]:

@@ -254,7 +254,7 @@ def named(
     """Returns the reservation that a claim names. Raises Refusal if it is for others or another profile, or over."""
     found = session.get(tables.Reservation, reservation_id)
     if found is None or found.tenant_id != tenant.id or found.expires_at <= now(session):
-        detail = f"no reservation {reservation_id}; it may have expired: claim without it, or make another"
+        detail = f"no reservation {reservation_id}; it may have expired: claim without it, or create another"
         with named_by("$.reservation"):
             raise Refusal(Code.OBJECT_UNKNOWN, detail)
     if found.profile_id != profile.id:

@@ -27,8 +27,8 @@ def require_sense(request: SliceCreate) -> None:
     if request.workload is not Workload.PROCESS:
         return
     wrong = {
-        "vm_uuid": "a claim for processes is for no VM; leave it out, or claim for workload vm",
-        "reservation": "reservations hold places for VMs; leave it out, or claim for workload vm",
+        "vm_uuid": "a claim for processes has no VM; leave it out, or claim for workload vm",
+        "reservation": "reservations have places for VMs only; leave it out, or claim for workload vm",
     }
     reasons = tuple(
         Reason(code=Code.FIELD_INVALID, detail=detail, field=f"$.{name}")

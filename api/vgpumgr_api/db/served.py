@@ -72,12 +72,12 @@ def end_others(connection: Connection, lock: int) -> None:
         connection.execute(text("SELECT pg_stat_clear_snapshot()"))
         left = list(connection.scalars(text(STILL_THERE), {"pids": left}))
     if left:
-        raise StillThereError(f"the database's processes {left} do not end; stop what is at work there")
+        raise StillThereError(f"the database's processes {left} do not end; stop what they run")
 
 
 def _require(step: str, found: str | None) -> None:
     if found != step:
         raise Refusal(
             Code.DATABASE_OUTDATED,
-            f"the database is at step {found} and this process knows {step}; it was migrated, start the API anew",
+            f"the database was migrated to step {found}, and this process knows {step}; restart the API",
         )

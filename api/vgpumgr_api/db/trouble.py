@@ -28,7 +28,7 @@ class Trouble(StrEnum):
 
 
 SAID = {
-    Trouble.FILE_GONE: "the database's file was removed or replaced; put it back, or start the API anew",
+    Trouble.FILE_GONE: "the database's file was removed or replaced; put it back, or restart the API",
     Trouble.FULL: "the disk of the database is full; make room there",
     Trouble.IO: "the disk of the database fails; see the log of the API",
     Trouble.READ_ONLY: "the database can only be read; make it writable, or point the API at the one that is",

@@ -52,7 +52,7 @@ def with_members(error: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping
     if error["type"] != "extra_forbidden":
         return error
     there = sorted({name for each in _at(schema, schema, error["loc"][:-1]) for name in each.get("properties", ())})
-    return {**error, "msg": f"no such member; there are {', '.join(there)}" if there else "no member is taken here"}
+    return {**error, "msg": f"no such member; there are {', '.join(there)}" if there else "no member is accepted here"}
 
 
 def _at(schema: Mapping[str, Any], whole: Mapping[str, Any], location: Sequence[int | str]) -> Iterator[Any]:

@@ -247,4 +247,4 @@ def refuse_any(body: bytes) -> None:
     An empty body and an empty object are accepted.
     """
     if body.strip() not in (b"", b"{}"):
-        raise Refusal(Code.BODY_INVALID, "this request takes no body; what it can be told is in its path and query")
+        raise Refusal(Code.BODY_INVALID, "this request takes no body; use its path and query")

@@ -30,7 +30,7 @@ def require(session: Session, host: HostReport) -> None:
     if over > timedelta(0):
         raise Refusal(
             Code.RATE_EXCEEDED,
-            f"what this host says of itself has changed more than {EVENTS_AN_HOUR} times within an hour; see why",
+            f"what this host reports of itself changed more than {EVENTS_AN_HOUR} times within an hour; find out why",
             retry_after_s=ceil(over.total_seconds()),
         )
 

@@ -201,7 +201,7 @@ def _require_there(session: Session, after: int, epoch: str) -> UUID:
     """Returns the current epoch. Refuses a position of another epoch, or above the newest event."""
     present = session.scalars(select(models.Installation.epoch)).one()
     if epoch and epoch != epoch_name(present):
-        raise outbox.expired("the database was restored since, and its events are others")
+        raise outbox.expired("the database was restored since then and has other events")
     if after and after > (last := outbox.newest(session)):
         raise outbox.expired(f"there is no event {after}; the newest is {last}")
     return present

@@ -105,9 +105,9 @@ class Feed:
         share = None if actor.sees_the_cloud else actor.account_id or actor.tenant_id
         room = self._watchers_max - (0 if actor.sees_the_cloud else self._watchers_max // RESERVED)
         if len(self._watchers) >= room:
-            raise _full(f"{len(self._watchers)} watch through this replica already; try another or later")
+            raise _full(f"this replica has {len(self._watchers)} watchers already; try another replica, or later")
         if share is not None and self._shares[share] >= SHARE_MAX:
-            raise _full(f"{SHARE_MAX} of this tenant watch through this replica already; let one of them end")
+            raise _full(f"this tenant has {SHARE_MAX} watchers at this replica already; end one of them")
         return share
 
     def after(self, position: int) -> Sequence[Told] | None:

@@ -166,7 +166,7 @@ def require_kept(session: Session, after: int) -> None:
 
 
 def expired(why: str) -> Refusal:
-    return Refusal(Code.WATCH_EXPIRED, f"{why}; read the lists anew and watch from now on")
+    return Refusal(Code.WATCH_EXPIRED, f"{why}; read the lists again and watch from now on")
 
 
 def _news(session: Session, after: int | None, limit: int, credentials: Collection[UUID]) -> News:

@@ -140,7 +140,9 @@ def _enrolled_by(session: Session, secret: str) -> tuple[ColumnElement[bool], ..
 
 
 def _enrols_none(session: Session, secret: str) -> Refusal:
-    return invalid(session, secret, "this token enrols no host: used, expired or unknown; have the host re-enrolled")
+    return invalid(
+        session, secret, "this token cannot enrol a host: it is used, expired or unknown; have the host re-enrolled"
+    )
 
 
 def desired_generation(session: Session, actor: Actor, host: str) -> tuple[UUID, int]:
@@ -243,9 +245,9 @@ def bind(session: Session, actor: Actor, host: str, slice_id: UUID, request: Bin
         how = "lost with its host" if claim.state == SliceState.LOST.value else "deleted"
         raise Refusal(Code.SLICE_RELEASING, f"slice {slice_id} was {how}; claim another one for this VM")
     if claim.workload != Workload.VM.value:
-        raise Refusal(Code.SLICE_BOUND, f"slice {slice_id} is for processes of its host; claim one for this VM")
+        raise Refusal(Code.SLICE_BOUND, f"slice {slice_id} is for processes of its host; claim a slice for this VM")
     if claim.moving:
-        raise Refusal(Code.SLICE_MOVING, f"slice {slice_id} is on its way here; bind it when it has arrived")
+        raise Refusal(Code.SLICE_MOVING, f"slice {slice_id} is still moving to this host; bind it once it has arrived")
     if claim.vm_uuid is None:
         claim.vm_uuid = request.vm_uuid
         claim.generation += 1
@@ -261,7 +263,7 @@ def bind(session: Session, actor: Actor, host: str, slice_id: UUID, request: Bin
         session.flush()
         bump(session, [row.id])
     elif claim.vm_uuid != request.vm_uuid:
-        raise Refusal(Code.SLICE_BOUND, f"slice {slice_id} belongs to another VM; claim one for this VM")
+        raise Refusal(Code.SLICE_BOUND, f"slice {slice_id} belongs to another VM; claim a slice for this VM")
     return answer(view(session.execute(views().where(models.Slice.id == slice_id)).one()))
 
 

@@ -71,8 +71,8 @@ def refusal(host: Host) -> Refusal:
     """
     return Refusal(
         Code.HOST_SECOND_BOOT,
-        f"another machine that lives reports as host {host.name}: its disk was copied, or was copied from there;"
-        " switch one of the two off, or have the other enrolled as a host of its own",
+        f"another running machine reports as host {host.name}: one disk is a copy of the other;"
+        " switch one of the two off, or enrol it as a host of its own",
     )
 
 

@@ -38,7 +38,7 @@ def drain_host(session: Session, actor: Actor, name: str, request: HostDrain, *,
     if host.fenced_at is not None:
         raise Refusal(Code.HOST_FENCED, f"host {name} was declared dead; re-enrol it, or delete it")
     if host_states.operators_state(host) is HostState.MAINTENANCE and not _stays_empty(session, host, request):
-        why = f"{name} is in maintenance, and while it drained its VMs could start; end that first: cordon it"
+        why = f"{name} is in maintenance, and its VMs could start while it drains; cordon it first"
         reason = Reason(code="host.maintenance", detail=why, about=Subject(kind="host", name=host.name))
         raise Refusal(Code.OBJECT_IN_USE, why, reasons=(reason,))
     before = host_states.operators_state(host)

@@ -51,7 +51,7 @@ def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *,
         raise Refusal(
             Code.HOST_ONLINE,
             f"{name} was heard of within the last {ONLINE.seconds} s; make sure that it is powered off, wait that long,"
-            " then fence it; force fences a host that lives",
+            " then fence it; force fences a running host",
         )
     owners = owners_in_order([*_claims(session, host.id), *_holds(session, host.id)])
     lock_quotas(session, owners)
@@ -83,7 +83,7 @@ def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *,
 
 def _require_confirmed(host: models.Host, request: HostFence) -> None:
     if request.confirm != host.name:
-        detail = f"say the host's name once more, {host.name}, when you are sure that it is powered off"
+        detail = f"repeat the host's name, {host.name}, once you are sure that it is powered off"
         raise Refusal(
             Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field="$.confirm"),)
         )

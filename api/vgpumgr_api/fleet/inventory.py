@@ -110,7 +110,7 @@ def _make_room(session: Session, gone: Sequence[models.Gpu], number: int) -> Non
         number -= change(session, delete(models.Gpu).where(models.Gpu.id == gpu.id, ~used))
         session.expunge(gpu)
     if number > GPUS_MAX:
-        detail = f"this host would have {number} GPUs, those included that are gone and have slices; {GPUS_MAX} at most"
+        detail = f"this host would have {number} GPUs, including absent ones with slices; {GPUS_MAX} at most"
         reason = Reason(code=Code.FIELD_INVALID, detail=detail, field="$.gpus")
         raise Refusal(Code.FIELD_INVALID, detail, reasons=(reason,))
 

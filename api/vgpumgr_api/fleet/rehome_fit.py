@@ -103,10 +103,10 @@ def _of_gpus(
     kinds = [(gpu.engine, gpu.backend, _driver(types[gpu.id])) for gpu in (old, new)]
     if kinds[0] != kinds[1]:
         said = [" / ".join(part or "-" for part in kind) for kind in kinds]
-        yield _reason("kind.other", f"engine, backend and driver are {said[1]}, of the GPU that is gone {said[0]}")
+        yield _reason("kind.other", f"engine, backend and driver are {said[1]}, those of the absent GPU {said[0]}")
     lacking = _labels_lacking(session, host, old, new)
     if lacking:
-        yield _reason("labels.other", f"it lacks labels of the GPU that is gone: {', '.join(lacking)}")
+        yield _reason("labels.other", f"it lacks labels of the absent GPU: {', '.join(lacking)}")
 
 
 def _labels_lacking(session: Session, host: models.Host, old: models.Gpu, new: models.Gpu) -> list[str]:
@@ -177,7 +177,7 @@ def _of_policy(session: Session, new: models.Gpu, moving: Sequence[Moving]) -> I
             shares.add(share)
             taken += count
     if len(shares) > 1:
-        yield _reason("policy.unequal", "its slices all get the same, and these claims were sold different shares")
+        yield _reason("policy.unequal", "all its slices get the same share, and these claims have different shares")
     if Policy(new.policy) is Policy.FIXED_SHARE and (taken > new.places or max(shares) * new.places > PERMILLE):
         yield _reason("policy.places", f"it has {new.places} places, and {taken} are needed of that share")
 

@@ -142,7 +142,7 @@ def _claims(session: Session, gpu_id: UUID, *, lock: bool = False) -> list[Movin
 
 def _require_other(held: _Held) -> None:
     if held.old.id == held.new.id:
-        raise _invalid("this is the GPU itself; name the one that its claims go to")
+        raise _invalid("this is the GPU itself; name the one that takes its claims")
     if held.new.host_id != held.host.id:
         raise _invalid(f"this GPU is in another host than {held.host.name}; claims move within their host only")
 
@@ -156,7 +156,7 @@ def _require_gone(held: _Held) -> None:
     if held.old.present:
         raise Refusal(
             Code.GPU_PRESENT,
-            f"GPU {held.name(held.old)} was in the last report of its host; take it out, or out of the host's"
+            f"GPU {held.name(held.old)} was in the last report of its host; remove it, or remove it from the host's"
             " configuration, and wait for the next report",
         )
 

@@ -36,7 +36,7 @@ class Bodies:
         if size_bytes > self._room(stranger):
             raise Refusal(
                 Code.API_FULL,
-                "too much is being sent to this process at once; try again, or another replica",
+                "too much is being sent to this process at once; try again, or try another replica",
                 retry_after_s=RETRY_AFTER_S,
             )
         self._count(size_bytes, stranger)

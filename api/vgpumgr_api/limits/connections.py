@@ -77,13 +77,13 @@ class Connections:
         if self._taken >= self.total:
             return Refusal(
                 Code.API_FULL,
-                "this process has as many connections as it takes; try again, or another replica",
+                "this process has as many connections as it takes; try again, or try another replica",
                 retry_after_s=RETRY_AFTER_S,
             )
         if address and self._per_address and self._by_address[address] >= self._per_address:
             return Refusal(
                 Code.RATE_EXCEEDED,
-                f"there are {self._per_address} connections from this address; close some before the next",
+                f"there are {self._per_address} connections from this address; close some before you open another",
                 retry_after_s=RETRY_AFTER_S,
             )
         return None

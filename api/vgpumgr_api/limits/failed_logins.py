@@ -61,7 +61,7 @@ class FailedLogins:
             again_s = -(-wait_ns // 10**9)
             raise Refusal(
                 Code.RATE_EXCEEDED,
-                f"too many credentials that do not count came from this address; try again in {again_s} s",
+                f"too many invalid credentials came from this address; try again in {again_s} s",
                 retry_after_s=again_s,
             )
 

@@ -129,10 +129,10 @@ class Turns:
             return
         waiting = self._waiting[_token(actor)]
         if self._token_waiting and waiting >= self._token_waiting:
-            raise _too_many(f"{waiting} requests of this token wait for their turn; let some end before the next")
+            raise _too_many(f"{waiting} requests of this token wait for their turn; wait until some have ended")
         share = self._tenants.get(_tenant(actor)) if self._tenant else None  # type: ignore[arg-type]  # None is no key
         if share is not None and share.count >= self._tenant * (1 + WAITING):
-            raise _too_many(f"this tenant has {share.count} requests under way; let some end before the next")
+            raise _too_many(f"this tenant has {share.count} requests under way; wait until some have ended")
 
     @asynccontextmanager
     async def turn(self, actor: Actor, kind: str = NEWS, *, news: bool = False) -> AsyncIterator[None]:

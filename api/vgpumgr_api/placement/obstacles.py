@@ -148,7 +148,7 @@ DETAILS = {
     "host.other": "on another host than the one that is required",
     "labels.other": "they or their host lack a label that is selected",
     "policy.other": "shared by another policy than the one that is required",
-    "workload.other": "for the other workload: GPUs are for VMs, or for processes where their host's agent is told so",
+    "workload.other": "for the other workload: GPUs are for VMs unless their host sets them aside for processes",
     "affinity.apart": "not where the tenant's slices of this affinity are",
     "anti_affinity.taken": "where the tenant has a slice of this anti-affinity",
     "host.fenced": "their host was declared dead; re-enrol it when it is back",
@@ -161,10 +161,10 @@ DETAILS = {
     "only where the database has lost commits and nobody said so: vgpumgr-api new-epoch",
     "gpu.absent": "not in their host's last report",
     "type.none": "no mdev type has enough memory",
-    "policy.unequal": "their slices all get the same, and those that are there were sold another share",
+    "policy.unequal": "all their slices get the same share, and those that exist have another one",
     "policy.places": "all their places are taken, or have less than that share",
     "share.full": "too little share is free",
-    "reserve.full": "too little of their time may be reserved any more, or their longest piece of work is too long",
+    "reserve.full": "too little of their time is left to reserve, or their longest piece of work is too long",
     "memory.full": "too little memory is free",
 }
 
@@ -349,14 +349,16 @@ def in_words(wanted: Wanted, reasons: Sequence[Reason]) -> str:
     if not wanted.discreet:  # they were checked first, so the other reasons are those of GPUs that match them
         asked_for = asked_for or reasons[-1:]
         if asked_for[0].code == "host.other":
-            return "the host that is asked for has reported no GPU yet; see that its agent runs, or ask for another"
+            return (
+                "the host that is asked for has reported no GPU yet; make sure that its agent runs, or ask for another"
+            )
     which, elsewhere = "no GPU", "add a host"
     if len(asked_for) < len(reasons):
         which, elsewhere = "no GPU that is asked for", "ask for others"
         if wanted.where_vm_is and not wanted.selector:
             which, elsewhere = "no GPU on the host of its VM", "move the VM"
     if others_do:
-        return f"{which} will do, though others would; {elsewhere}"
+        return f"{which} fits, though others would; {elsewhere}"
     codes = {reason.code for reason in asked_for}
     if codes == {"type.none"}:
         return f"{which} offers {mem_mib} MiB to one slice; ask for less memory, or offer a larger class"
@@ -366,7 +368,7 @@ def in_words(wanted: Wanted, reasons: Sequence[Reason]) -> str:
     if codes.isdisjoint(ROOM):
         advice = "" if which == "no GPU" else f"; {elsewhere}"
     most = max(asked_for, key=lambda reason: reason.count or 0).detail
-    return f"{which} will do, mostly because: {most}{advice}"
+    return f"{which} fits, mostly because: {most}{advice}"
 
 
 def _discreet(found: Mapping[str, ColumnElement[bool]], *, futile: bool) -> dict[str, ColumnElement[bool]]:

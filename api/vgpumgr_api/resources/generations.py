@@ -67,7 +67,7 @@ def refuse_other(session: Session, if_match: IfMatch, identity: UUID, generation
     if seen.mark is not None and seen.mark != mark_of(session.scalars(select(Installation.epoch)).one(), identity):
         raise Refusal(
             Code.GENERATION_STALE,
-            "you have seen another one of that name, or this one before a backup was restored; read it again and"
+            "this ETag is of another object of that name, or from before a backup was restored; read it again and"
             " decide",
         )
     if seen.generation != generation:

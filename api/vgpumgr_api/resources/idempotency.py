@@ -87,7 +87,7 @@ def shown_once(session: Session, actor: Actor, request: Once, fn: Callable[[], M
     if isinstance(begun, _Shown):
         raise Refusal(
             Code.SECRET_SHOWN,
-            f"this Idempotency-Key has made {begun.made}, whose secret was shown once and is kept nowhere; if you lack"
+            f"this Idempotency-Key has created {begun.made}, whose secret was shown once and is not kept; if you lack"
             " it delete that token, or re-enrol that host, with a new key",
             reasons=(Reason(code=Code.SECRET_SHOWN, detail=begun.made, field="header.idempotency-key"),),
         )

@@ -54,7 +54,7 @@ def forbidden(
             )
             found.append(Reason(code="quota.band", detail=detail, field=one.field))
         if limited and profile.id not in allowed:
-            detail = f"{role} {owner.name} may not claim {profile.name}; its quota names the profiles that it may"
+            detail = f"{role} {owner.name} may not claim {profile.name}; its quota lists the profiles that it may claim"
             found.append(Reason(code="quota.profiles", detail=detail, field=one.field))
     return found
 
@@ -64,7 +64,7 @@ def refuse_forbidden(owner: models.Tenant, role: str, reasons: Sequence[Reason])
     if reasons:
         raise Refusal(
             Code.QUOTA_FORBIDDEN,
-            f"the quota of {role} {owner.name} does not allow it: {reasons[0].detail}",
+            f"the quota of {role} {owner.name} forbids this claim: {reasons[0].detail}",
             reasons=tuple(reasons),
             limits={"tenant": owner.name},
         )

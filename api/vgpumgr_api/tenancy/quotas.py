@@ -323,7 +323,7 @@ def _exceeded(session: Session, owner: models.Tenant, role: str, asked: Mapping[
     what = ", ".join(reason.code.removeprefix("quota.") for reason in reasons)
     return Refusal(
         Code.QUOTA_EXCEEDED,
-        f"the quota of {role} {owner.name} does not allow it: {what}; delete slices or have the quota raised",
+        f"the quota of {role} {owner.name} is too small: {what}; delete slices or have the quota raised",
         reasons=tuple(reasons),
         limits={"tenant": owner.name, **limits},
     )

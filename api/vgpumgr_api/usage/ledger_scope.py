@@ -51,7 +51,7 @@ def require_whole_hours(wanted: LedgerFilter) -> None:
     longest = {Granularity.HOUR: HOURS_MAX, Granularity.DAY: 10 * HOURS_MAX}.get(wanted.granularity)
     if longest is not None and hours > longest:
         raise _invalid(
-            "until", f"{hours} hours are too long a time by the {wanted.granularity.value}; ask for {longest} at most"
+            "until", f"{hours} hours are too long a range by the {wanted.granularity.value}; ask for {longest} at most"
         )
 
 

@@ -98,8 +98,8 @@ def _require_room(session: Session, host: models.Host) -> None:
     if (session.scalar(select(func.count()).select_from(ledger.Meter).where(*recent)) or 0) >= METERS_MAX:
         raise Refusal(
             Code.RATE_EXCEEDED,
-            f"{METERS_MAX} meters of this host told something within the last {books.METERS_WITHIN.days} days; see why"
-            " its agent loses its meter.db",
+            f"{METERS_MAX} meters of this host reported within the last {books.METERS_WITHIN.days} days; find out"
+            " why its agent loses its meter.db",
             retry_after_s=3600,
         )
 

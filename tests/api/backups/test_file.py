@@ -70,7 +70,7 @@ def test_any_flipped_bit_and_any_missing_byte_is_found(backup: Path, tmp_path: P
         bad = bytearray(whole)
         bad[place] ^= 1 << rng.randrange(8)
         damaged.write_bytes(bad)
-        assert "is no backup" not in refused(damaged)
+        assert "is not a backup" not in refused(damaged)
     for length in (0, 1, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 1, len(whole) - 1):
         damaged.write_bytes(whole[:length])
         assert refused(damaged)
@@ -85,7 +85,7 @@ def test_what_is_no_backup_or_a_newer_one_is_named_so(backup: Path, tmp_path: Pa
     other = tmp_path / "other"
     for foreign in (b"PGDMP" + bytes(2000), b"SQLite format 3\0" + bytes(2000), b"[]", b"{}", b"\xff" * 2000):
         other.write_bytes(foreign)
-        assert "is no backup of vgpumgr-api" in refused(other)
+        assert "is not a backup of vgpumgr-api" in refused(other)
     assert "newer than this program" in refused(rewritten(backup, revision="9999"))
     assert "is of format 2" in refused(rewritten(backup, format_version=2))
 
@@ -101,7 +101,7 @@ def test_none_is_overwritten_and_one_that_fails_leaves_nothing(
     with pytest.raises(BackupError, match="exists"):
         make.make(database, backup)
     assert backup.read_bytes() == whole
-    with pytest.raises(BackupError, match=r"misspelt: no such directory; make it"):
+    with pytest.raises(BackupError, match=r"misspelt: no such directory; create it"):
         make.make_in(database, backup.parent / "misspelt", keep=1)
 
     def fail(*_: object) -> None:

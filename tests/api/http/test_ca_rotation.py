@@ -106,12 +106,12 @@ def test_agents_move_to_another_authority_and_lose_no_hour(api: Api, machines: l
     assert first == own(two)
     old = Host(api.cloud, "one", kept.host_id, kept.certificate.key, kept.certificate.certificate)
 
-    assert [line.partition(", ")[2] for line in api.rotate("begin")] == ["makes certificates", "is believed"]
+    assert [line.partition(", ")[2] for line in api.rotate("begin")] == ["issues certificates", "is accepted"]
     api.again()
     one.reports_again()
     assert authority(api.cloud.host("three").certificate) == first
 
-    assert [line.partition(", ")[2] for line in api.rotate("switch")] == ["is believed", "makes certificates"]
+    assert [line.partition(", ")[2] for line in api.rotate("switch")] == ["is accepted", "issues certificates"]
     api.again()
     second = authority(api.cloud.host("four").certificate)
     assert second != first
@@ -190,8 +190,8 @@ def test_a_step_that_was_cut_off_is_carried_out_again(files: tuple[Path, Path]) 
     before = certificate.read_bytes()
     agent_ca_rotation.begin(certificate, key, now=NOW)
     made = agent_ca_rotation.next_key(key).read_bytes()
-    certificate.write_bytes(before)  # as if the process stopped after it made the key
-    with pytest.raises(CaError, match="not the key"):
+    certificate.write_bytes(before)  # as if the key had been made and nothing else
+    with pytest.raises(CaError, match="not the elliptic-curve key"):
         agent_ca_rotation.switch(certificate, key, now=NOW)
     agent_ca_rotation.begin(certificate, key, now=NOW)
     assert agent_ca_rotation.next_key(key).read_bytes() == made

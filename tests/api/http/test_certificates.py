@@ -268,12 +268,12 @@ def test_the_command_makes_an_authority_once(tmp_path: Path) -> None:
     before = key.read_bytes()
     again = command("create-agent-ca", settings=settings)
     assert (again.returncode, key.read_bytes()) == (1, before)
-    assert again.stderr == f"vgpumgr-api: {key} exists; an authority is not replaced, move its files away first\n"
+    assert again.stderr == f"vgpumgr-api: {key} exists; move the files of that authority away first\n"
     certificate.unlink()
     make_certificate(tmp_path, name="agents.pem", key="another.key")
     wrong = command("serve", settings=settings)
     assert wrong.returncode == 1
-    assert "not the key" in wrong.stderr
+    assert "not the elliptic-curve key" in wrong.stderr
     assert len(wrong.stderr.splitlines()) == 1
 
 

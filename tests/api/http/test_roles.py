@@ -416,8 +416,8 @@ def test_every_route_has_a_scope_that_alone_opens_it(cloud: Cloud) -> None:
                 route[0], row.path.format(**cast.names), row.body(), headers=row.headers
             )
             outcomes[name] = "" if answer.status_code < 300 else str(answer.json()["detail"])
-        assert "not good for" in outcomes["without"], route
-        assert "not good for" not in outcomes["with"], route
+        assert "lacks the scope" in outcomes["without"], route
+        assert "lacks the scope" not in outcomes["with"], route
 
 
 def test_a_tenants_admin_gives_its_programs_tokens_that_end(cloud: Cloud) -> None:

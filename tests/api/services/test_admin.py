@@ -210,7 +210,7 @@ def test_init_makes_no_directories(tmp_path: Path, capsys: pytest.CaptureFixture
     settings = tmp_path / "api.toml"
     settings.write_text(f'database = "sqlite:///{tmp_path}/misspelt/vgpumgr.db"\n')
     assert main(["init", "--config", str(settings)]) == 1
-    assert f"{tmp_path}/misspelt: no such directory; make it" in said(capsys)[1]
+    assert f"{tmp_path}/misspelt: no such directory; create it" in said(capsys)[1]
     assert not (tmp_path / "misspelt").exists()
 
 
@@ -224,7 +224,7 @@ def test_a_database_that_can_only_be_read_is_backed_up(
         assert main([*command, str(file)]) == 0
         output, errors = said(capsys)
         assert output.startswith(f"{file}: ")
-        assert errors.splitlines()[-1] == ("the database can only be read, so its audit has no entry of this backup")
+        assert errors.splitlines()[-1] == ("the database is read-only, so its audit has no entry about this backup")
         assert main(["create-token", "--role", "viewer", "--config", str(settings)]) == 1
         assert "the database can only be read" in said(capsys)[1]
     assert admin.check_backup(file).rows > 0

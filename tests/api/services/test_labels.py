@@ -33,7 +33,7 @@ def test_a_claim_goes_only_where_all_labels_are(world: World) -> None:
         assert caught.reasons == {"labels.other": 3}
         assert caught.refusal is not None
         assert caught.refusal.detail == (
-            "no GPU will do, mostly because: they or their host lack a label that is selected"
+            "no GPU fits, mostly because: they or their host lack a label that is selected"
         )
 
 

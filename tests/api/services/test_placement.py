@@ -110,7 +110,7 @@ def test_what_keeps_a_claim_from_a_host_that_it_names_is_said_first(
     with refused(Code.CAPACITY_NONE) as caught:
         world.claim("acme", world.profile(), **members)
     assert caught.refusal is not None
-    assert caught.refusal.detail == (f"no GPU that is asked for will do, mostly because: {because}; ask for others")
+    assert caught.refusal.detail == (f"no GPU that is asked for fits, mostly because: {because}; ask for others")
 
 
 def test_a_host_that_has_reported_no_gpu_is_told_apart_from_full_ones(world: World) -> None:
@@ -144,7 +144,7 @@ def test_a_memory_class_is_too_small_only_where_nothing_else_is_wrong(world: Wor
     assert caught.reasons == {"host.cordoned": 2, "type.none": 1}
     assert caught.refusal is not None
     assert caught.refusal.detail == (
-        "no GPU will do, mostly because: their host is cordoned; free some, add a host or ask for less"
+        "no GPU fits, mostly because: their host is cordoned; free some, add a host or ask for less"
     )
 
 
@@ -183,7 +183,7 @@ def test_what_is_short_is_said_of_the_gpus_that_are_asked_for(
     if "vm_uuid" in members:
         which, elsewhere = "no GPU on the host of its VM", "move the VM"
     assert said() == f"{which} {lacks.format(elsewhere)}"
-    assert said(actor=own) == f"{which} will do, though others would; {elsewhere}"
+    assert said(actor=own) == f"{which} fits, though others would; {elsewhere}"
 
 
 def test_a_host_takes_claims_only_while_it_reports_and_is_ready(world: World, clock: Clock) -> None:

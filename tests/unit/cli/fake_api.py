@@ -192,7 +192,7 @@ class FakeApi:
         event = next((each for each in self.lists["events"] if each.seq > after), None)
         if event is None:
             raise RefusedError(
-                Code.WATCH_EXPIRED, "events are no longer kept; read the lists anew and watch from now on"
+                Code.WATCH_EXPIRED, "events are no longer kept; read the lists again and watch from now on"
             )
         text = f"id: 0123456789ab-{event.seq}\ndata: {event.model_dump_json()}\n\n"
         return httpx2.Response(200, headers={"Content-Type": "text/event-stream"}, text=text)

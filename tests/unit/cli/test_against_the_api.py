@@ -150,7 +150,7 @@ def test_refusals_are_in_the_words_of_the_command(api_cli: Cli, cloud: Cloud) ->
     done(cli("set", "host", "gpu-a", *(f"--label=key-{number}=v" for number in range(64))))
     told = {
         "set host gpu-a --label zone=a": "field.invalid: --label: at most 64 labels; remove some\n",
-        "host fence gpu-a --confirm gpu-a": "; --force fences a host that lives",
+        "host fence gpu-a --confirm gpu-a": "; --force fences a running host",
         "set quota blue --timeslice-us 3000 --timeslice-max-us 200": (
             "--timeslice-max-us: --timeslice-us 3000 is not within 100 to 200"
         ),
