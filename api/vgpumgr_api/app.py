@@ -26,15 +26,15 @@ from vgpumgr_api.events.feed import Feed
 from vgpumgr_api.events.watch import NO_EPOCH, DesiredWatch, Generations
 from vgpumgr_api.fleet import heartbeats, waiting
 from vgpumgr_api.fleet.heartbeat_lots import Heartbeats
-from vgpumgr_api.limits.bodies import Bodies
-from vgpumgr_api.limits.connection_settings import ConnectionSettings
-from vgpumgr_api.limits.connections import Connections
-from vgpumgr_api.limits.failed_logins import FailedLogins
-from vgpumgr_api.limits.rates import Limits
-from vgpumgr_api.limits.turns import Turns
 from vgpumgr_api.observe.metrics import Metrics
 from vgpumgr_api.observe.tracing import Tracing
 from vgpumgr_api.operations import operations
+from vgpumgr_api.overload.bodies import Bodies
+from vgpumgr_api.overload.connection_settings import ConnectionSettings
+from vgpumgr_api.overload.connections import Connections
+from vgpumgr_api.overload.failed_logins import FailedLogins
+from vgpumgr_api.overload.rates import Limits
+from vgpumgr_api.overload.turns import Turns
 from vgpumgr_api.routes import ROUTERS
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from vgpumgr.wire.fleet import LEASE_S
 from vgpumgr_api.auth.agent_ca import LIFE_S
 from vgpumgr_api.auth.oidc_settings import OidcSettings
 from vgpumgr_api.claims.deadline_settings import Deadlines
-from vgpumgr_api.limits.connection_settings import ConnectionSettings
-from vgpumgr_api.limits.turns import SHARED
+from vgpumgr_api.overload.connection_settings import ConnectionSettings
+from vgpumgr_api.overload.turns import SHARED
 
 DEFAULT_PATH = Path("/etc/vgpumgr/api.toml")
 REQUESTS_PER_S_MAX = 1_000_000

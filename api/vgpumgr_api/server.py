@@ -43,12 +43,12 @@ from vgpumgr_api.edge.transport.listen import ListenError
 from vgpumgr_api.edge.transport.protocol import Bounds
 from vgpumgr_api.events.feed import Feed
 from vgpumgr_api.events.watch import DesiredWatch
-from vgpumgr_api.limits.bodies import Bodies
-from vgpumgr_api.limits.connections import Connections, Listener, room_for
-from vgpumgr_api.limits.failed_logins import FailedLogins
-from vgpumgr_api.limits.rates import Limits
-from vgpumgr_api.limits.turns import Turns
 from vgpumgr_api.observe import logs, statements, tracing
+from vgpumgr_api.overload.bodies import Bodies
+from vgpumgr_api.overload.connections import Connections, Listener, room_for
+from vgpumgr_api.overload.failed_logins import FailedLogins
+from vgpumgr_api.overload.rates import Limits
+from vgpumgr_api.overload.turns import Turns
 
 SWITCH_S = 0.0005
 """How long a thread may keep the interpreter from others. A request releases it ten times or more, at each exchange

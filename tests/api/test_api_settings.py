@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from vgpumgr_api.claims.deadline_settings import Deadlines
 from vgpumgr_api.config import Config, ConfigError, load
-from vgpumgr_api.limits.connection_settings import ConnectionSettings
+from vgpumgr_api.overload.connection_settings import ConnectionSettings
 
 from tests.api import playbooks
 

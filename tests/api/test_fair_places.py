@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from vgpumgr_api.limits import fair_places
-from vgpumgr_api.limits.fair_places import FIRST_S, WORK_S, FairPlaces
+from vgpumgr_api.overload import fair_places
+from vgpumgr_api.overload.fair_places import FIRST_S, WORK_S, FairPlaces
 
 FOR_EVER_S = 3600.0
 LIST, CLAIM = "GET /v1/slices", "POST /v1/slices"

@@ -28,10 +28,10 @@ from vgpumgr_api.events.watch import DesiredWatch
 from vgpumgr_api.fleet import agents
 from vgpumgr_api.fleet.heartbeat_lots import Heartbeats
 from vgpumgr_api.fleet.heartbeats import Source
-from vgpumgr_api.limits.connections import network_of
-from vgpumgr_api.limits.failed_logins import FailedLogins
-from vgpumgr_api.limits.rates import Limits
-from vgpumgr_api.limits.turns import Turns
+from vgpumgr_api.overload.connections import network_of
+from vgpumgr_api.overload.failed_logins import FailedLogins
+from vgpumgr_api.overload.rates import Limits
+from vgpumgr_api.overload.turns import Turns
 from vgpumgr_api.resources import idempotency
 from vgpumgr_api.resources.generations import Seen
 from vgpumgr_api.resources.idempotency import Once

@@ -23,11 +23,11 @@ from vgpumgr.wire.problem import Code
 from vgpumgr_api.edge.lifecycle import Lifecycle
 from vgpumgr_api.edge.problems import TOO_LARGE, ProblemResponse
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.limits.bodies import Bodies
-from vgpumgr_api.limits.connections import network_of
 from vgpumgr_api.observe.exchange import Exchange, Observer, method_of, route_of
 from vgpumgr_api.observe.logs import FIELDS, REQUEST
 from vgpumgr_api.observe.tracing import Tracing
+from vgpumgr_api.overload.bodies import Bodies
+from vgpumgr_api.overload.connections import network_of
 
 BODY_MAX = 1 << 20
 """The maximum size of a body in bytes."""

@@ -45,7 +45,7 @@ from vgpumgr_api.edge.headers import announces_body, field_refusal, refuse_repea
 from vgpumgr_api.edge.methods import is_action, names_action
 from vgpumgr_api.edge.reader import Reader, ReadRequest
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.limits.turns import metered
+from vgpumgr_api.overload.turns import metered
 
 RECALLED = "recalled"
 """The name in a request's state which says that its caller was not looked up."""

@@ -18,11 +18,11 @@ from vgpumgr import __version__
 from vgpumgr_api.db.database import CONNECTIONS, Database
 from vgpumgr_api.db.trouble import Trouble
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.limits.connections import Connections
-from vgpumgr_api.limits.turns import Turns
 from vgpumgr_api.observe import statements
 from vgpumgr_api.observe.exchange import Exchange
 from vgpumgr_api.observe.figures import Figures, figures
+from vgpumgr_api.overload.connections import Connections
+from vgpumgr_api.overload.turns import Turns
 
 FIGURES_S = 5.0
 """The maximum age of the fleet's figures, so that many scrapers cost the database no more than one."""

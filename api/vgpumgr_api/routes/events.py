@@ -16,7 +16,7 @@ from vgpumgr_api.edge.event_stream import CATCH_UP, MEDIA_TYPE, POSITION, EventS
 from vgpumgr_api.edge.strict import Route
 from vgpumgr_api.events import events
 from vgpumgr_api.events.events import Begun
-from vgpumgr_api.limits.turns import metered
+from vgpumgr_api.overload.turns import metered
 from vgpumgr_api.resources.paging import PAGE_SIZE, PAGE_SIZE_MAX
 
 router = APIRouter(prefix="/v1/events", tags=["events"], route_class=Route)

@@ -14,8 +14,8 @@ from vgpumgr_api.background import operating
 from vgpumgr_api.edge.call import Call, CallDep, IfMatch, PageDep, TrialDep, authenticate, operations_watch_of
 from vgpumgr_api.edge.strict import Route
 from vgpumgr_api.events.watch import RUNNING
-from vgpumgr_api.limits.turns import metered
 from vgpumgr_api.operations import operations
+from vgpumgr_api.overload.turns import metered
 
 WAIT_S_MAX = 60
 

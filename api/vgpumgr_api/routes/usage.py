@@ -18,7 +18,7 @@ from vgpumgr.wire.resources import Usage
 from vgpumgr.wire.usage import By, Grant, Granularity, LedgerRow, LedgerRowPage, UnbookedReason, UnbookedRow
 from vgpumgr_api.edge.call import Call, CallDep, PageDep, authenticate, turns_of
 from vgpumgr_api.edge.strict import Route
-from vgpumgr_api.limits.turns import metered
+from vgpumgr_api.overload.turns import metered
 from vgpumgr_api.resources.paging import PAGE_SIZE_MAX, PageRequest
 from vgpumgr_api.usage import grants, ledger_list, unbooked, usage
 from vgpumgr_api.usage.ledger_scope import LedgerFilter

@@ -17,7 +17,7 @@ from typing import Any
 
 from vgpumgr_api.admin import create_token
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.limits.connection_settings import ConnectionSettings
+from vgpumgr_api.overload.connection_settings import ConnectionSettings
 
 from tests.api.forked import Forked
 from tests.api.http.process import START_S, settings_file

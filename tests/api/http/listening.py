@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import uvicorn
 from starlette.types import ASGIApp
 from vgpumgr_api.edge.transport.protocol import Bounds, Server
-from vgpumgr_api.limits.connection_settings import ConnectionSettings
-from vgpumgr_api.limits.connections import Connections, Listener
 from vgpumgr_api.observe.exchange import Exchange
+from vgpumgr_api.overload.connection_settings import ConnectionSettings
+from vgpumgr_api.overload.connections import Connections, Listener
 
 SOON_S = 60
 T = TypeVar("T")

@@ -14,8 +14,8 @@ import httpx2
 import pytest
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.limits import connections as connections_module
-from vgpumgr_api.limits.connections import OTHER_FILES, REFUSING, Connections, address_of, room_for
+from vgpumgr_api.overload import connections as connections_module
+from vgpumgr_api.overload.connections import OTHER_FILES, REFUSING, Connections, address_of, room_for
 
 from tests.api.http.listening import Listening, Talk, listening, problem, run
 from tests.api.http.process import serving

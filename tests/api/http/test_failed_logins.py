@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.limits.failed_logins import ADDRESSES_MAX, KNOWN_MAX, FailedLogins
-from vgpumgr_api.limits.rates import BURST_S
-from vgpumgr_api.limits.turns import LOOKUPS
+from vgpumgr_api.overload.failed_logins import ADDRESSES_MAX, KNOWN_MAX, FailedLogins
+from vgpumgr_api.overload.rates import BURST_S
+from vgpumgr_api.overload.turns import LOOKUPS
 
 from tests.api.http.cloud import Caller, Cloud
 from tests.api.http.listening import listening, problem, run

@@ -16,9 +16,9 @@ from vgpumgr_api.db.database import Database
 from vgpumgr_api.edge import strict
 from vgpumgr_api.edge.call import authenticate
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.limits import turns as turns_module
-from vgpumgr_api.limits.rates import BURST_S, KEYS_MAX, Limiter, Limits
-from vgpumgr_api.limits.turns import LOOKUPS
+from vgpumgr_api.overload import turns as turns_module
+from vgpumgr_api.overload.rates import BURST_S, KEYS_MAX, Limiter, Limits
+from vgpumgr_api.overload.turns import LOOKUPS
 
 from tests.api.http.cloud import Caller, Cloud
 from tests.api.http.test_turns import until

@@ -19,8 +19,8 @@ from vgpumgr_api.auth import tokens
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.edge.transport import protocol
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.limits.bodies import ADDRESS_PART, STRANGERS_PART, Bodies
-from vgpumgr_api.limits.connections import network_of
+from vgpumgr_api.overload.bodies import ADDRESS_PART, STRANGERS_PART, Bodies
+from vgpumgr_api.overload.connections import network_of
 
 from tests.api.http.listening import listening, problem, run
 from tests.api.http.tls import make_certificate

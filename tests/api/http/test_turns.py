@@ -23,9 +23,9 @@ from vgpumgr_api.edge import strict as strict_module
 from vgpumgr_api.edge.readiness import Readiness
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.events.outbox import NUMBERING_LOCK
-from vgpumgr_api.limits import turns as turns_module
-from vgpumgr_api.limits.fair_places import WORK_S
-from vgpumgr_api.limits.turns import SHARED, WAITING, Turns, metered
+from vgpumgr_api.overload import turns as turns_module
+from vgpumgr_api.overload.fair_places import WORK_S
+from vgpumgr_api.overload.turns import SHARED, WAITING, Turns, metered
 
 from tests.api.cluster import Cluster
 from tests.api.http.cloud import Caller, Cloud

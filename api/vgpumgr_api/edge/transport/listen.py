@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 
 from vgpumgr_api.config import Config
-from vgpumgr_api.limits.connections import BUFFER_BYTES, Listener
+from vgpumgr_api.overload.connections import BUFFER_BYTES, Listener
 
 UNIX = "unix:"
 BACKLOG = 2048

@@ -28,9 +28,9 @@ from vgpumgr_api.edge.call import PEER
 from vgpumgr_api.edge.problems import ProblemResponse
 from vgpumgr_api.edge.transport.listen import BACKLOG
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.limits.connection_settings import ConnectionSettings
-from vgpumgr_api.limits.connections import Connections, Listener
 from vgpumgr_api.observe.exchange import NO_ROUTE, Exchange, Observer
+from vgpumgr_api.overload.connection_settings import ConnectionSettings
+from vgpumgr_api.overload.connections import Connections, Listener
 
 TLS_BUFFER_BYTES = 32 << 10
 """Two TLS records."""

@@ -23,7 +23,7 @@ from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import TokenRole
 from vgpumgr_api.actors import Actor
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.limits.fair_places import FairPlaces, Spent
+from vgpumgr_api.overload.fair_places import FairPlaces, Spent
 
 SHARED = 16
 AGENTS = 8

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from vgpumgr.wire.problem import Code
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.limits.rates import BURST_NS
+from vgpumgr_api.overload.rates import BURST_NS
 
 ADDRESSES_MAX = 10_000
 KNOWN_MAX = 50_000

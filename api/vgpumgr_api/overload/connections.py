@@ -29,7 +29,7 @@ RETRY_AFTER_S = 5
 
 _RESET = struct.pack("ii", 1, 0)
 
-log = logging.getLogger("vgpumgr_api.limits.connections")
+log = logging.getLogger("vgpumgr_api.overload.connections")
 
 
 class Connections:
