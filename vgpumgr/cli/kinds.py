@@ -164,8 +164,10 @@ def _slice(claim: "Slice") -> tuple[str, ...]:
 
 
 def _operation(operation: "Operation") -> tuple[str, ...]:
-    progress = operation.progress
-    done = f"{progress.total - progress.left}/{progress.total}"
+    progress, moved = operation.progress, (operation.result or {}).get("moved")
+    # A re-homing is done when its request returns. So it reports no progress; its result counts the moved claims.
+    total, left = (moved, 0) if isinstance(moved, int) and not progress.total else (progress.total, progress.left)
+    done = f"{total - left}/{total}"
     error = operation.error.code if operation.error else "-"
     created = moment(operation.created_at)
     return str(operation.id), operation.kind, operation.target, operation.state, done, error, operation.actor, created

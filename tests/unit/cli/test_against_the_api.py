@@ -284,4 +284,6 @@ def test_claims_of_a_card_that_was_replaced_go_to_the_new_one(api_cli: Cli, clou
     operation = json.loads(done(cli(*rehome, "-o", "json")))
     assert (operation["kind"], operation["result"]["slices"]) == ("gpu.rehome", [slice_id])
     assert json.loads(done(cli("get", "slice", slice_id, "-o", "json")))["gpu"] == other
+    shown = done(cli("operation", "list")).splitlines()[1].split()
+    assert shown[1:5] == ["gpu.rehome", f"gpu-a/{GPU}", "succeeded", "1/1"]
     assert "gpu.rehome" in done(cli(*rehome))

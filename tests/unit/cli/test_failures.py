@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.cli.conftest import Cli
 from tests.unit.cli.fake_api import TOKEN
-from tests.unit.cli.fake_content import GPU, SLICES, TOKENS, VM, slice_of
+from tests.unit.cli.fake_content import GPU, OPERATIONS, SLICES, TOKENS, VM, operation_of, slice_of
 from vgpumgr import errors
 from vgpumgr.cli import failures
 from vgpumgr.cli.failures import Status
@@ -314,6 +314,16 @@ def test_what_an_object_has_none_of_is_said_without_the_head_of_a_table(cli: Cli
     cli.api.lists["slices"] = []
     for words in (("host", "gpu-a"), ("tenant", "blue")):
         assert cli("describe", *words).out.endswith("\nslices: none\n")
+
+
+def test_a_rehoming_shows_how_many_claims_it_moved(cli: Cli) -> None:
+    still = {"total": 0, "left": 0, "waiting_for": []}
+    for moved in (2, 0):
+        result = {"gpu": "gpu-a/0000:00:99.0", "gpu_id": str(VM), "moved": moved, "slices": []}
+        cli.api.lists["operations"] = [
+            operation_of(OPERATIONS[0], "succeeded", kind="gpu.rehome", progress=still, result=result)
+        ]
+        assert cli("operation", "list").out.splitlines()[1].split()[4] == f"{moved}/{moved}"
 
 
 def test_an_epoch_is_unconfirmed_only_where_there_was_one(cli: Cli) -> None:
