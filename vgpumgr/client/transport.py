@@ -29,18 +29,18 @@ PAUSES_S = (0.1, 0.3, 0.9)
 """Waits between attempts; one attempt more than there are waits."""
 
 RETRY_AFTER_MAX_S = 10.0
-"""An API that is busy, or is asked too often, is waited for as long as it wants, but no longer than this."""
+"""The longest wait before another attempt that a busy API may request."""
 
 Answer = Iterator[bytes]
 Model = TypeVar("Model", bound=BaseModel)
 Params = Mapping[str, str | int | None]
 Match = str | int
-"""What a change is based on: the ETag of an answer, or the generation alone of what came in a list."""
+"""The version that a change is based on: the ETag of an answer, or the generation of an object in a list."""
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _KEY = re.compile(r"[!-~]{1,255}")
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
-"""What OpenSSL calls plain text where it wants TLS."""
+"""OpenSSL's reasons when it receives plain text instead of TLS."""
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -49,7 +49,7 @@ def segment(value: object) -> str:
     text = str(value)
     if not _SEGMENT.fullmatch(text) or len(text) > 255:
         raise ArgumentError(
-            f"{text[:80]!r} is no name: letters, digits, '-', '.', ':' and '_', a letter or digit first"
+            f"{text[:80]!r} is not a name: letters, digits, '-', '.', ':' and '_', a letter or digit first"
         )
     return quote(text, safe="")
 
@@ -77,7 +77,7 @@ class Transport:
 
         self.url = _checked_url(url)
         if token is not None and not _TOKEN.fullmatch(token):
-            raise SettingsError("the token is empty or has characters that no token has; check the token file")
+            raise SettingsError("the token is empty, or has characters that a token cannot have; check the token file")
         headers = {"Accept": "application/json", "User-Agent": "vgpumgr"}
         if token is not None:
             refuse_clear_text(self.url)
@@ -154,7 +154,7 @@ class Transport:
         except httpx2.TransportError as error:
             raise self._unreachable(error) from None
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
-            raise ApiAnswerError(f"{self.url} answers no HTTP that makes sense: {_words(error)}") from None
+            raise ApiAnswerError(f"{self.url}: the answer is not valid HTTP: {_words(error)}") from None
 
     def pause(self, pause_s: float) -> None:
         """Wait like between attempts."""
@@ -164,7 +164,7 @@ class Transport:
         """Like `call`, for routes that never answer with an empty body."""
         answer = self.call(method, path, kind, **options)
         if answer is None:
-            raise ApiAnswerError(f"{self.url}{path} answered nothing; check that this is the URL of a vgpumgr API")
+            raise ApiAnswerError(f"{self.url}{path}: the answer is empty; check that this is the URL of a vgpumgr API")
         return answer
 
     def _attempts(
@@ -199,7 +199,7 @@ class Transport:
                     raise self._unreachable(error, sent=method != "GET") from None
                 repeated = True
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-                raise ApiAnswerError(f"{self.url} answers no HTTP that makes sense: {_words(error)}") from None
+                raise ApiAnswerError(f"{self.url}: the answer is not valid HTTP: {_words(error)}") from None
             else:
                 if response.status_code not in (408, 429, 503) or pause_s is None:
                     return response, repeated
@@ -218,8 +218,8 @@ class Transport:
         if reason := _tls(error):
             what, todo = f"TLS failed: {reason}", "check the URL's host name and the CA file"
             if reason in _NO_TLS:
-                what, todo = "what answers there speaks no TLS", "check host and port; without TLS the API is on this"
-                todo += " machine only, and its URL begins with http://"
+                what, todo = "the server does not speak TLS", "check host and port; an API without TLS is reachable"
+                todo += " only on its own machine, with a URL that begins with http://"
         elif isinstance(error, httpx2.TimeoutException):
             what, todo = "no answer in time", "check the network, and whether the API is overloaded"
             if sent:
@@ -227,11 +227,11 @@ class Transport:
         elif isinstance(error, httpx2.ConnectError):
             what, todo = _words(error), "check that the API runs there, the URL and the network"
         else:
-            what, todo = "the connection was lost", "check that the API runs there, and repeat"
+            what, todo = "the connection was lost", "check that the API runs there, and try again"
             if sent:
-                todo = "check with `get` whether the request was carried out, then repeat"
+                todo = "check with `get` whether the request was carried out, then try again"
             if self.url.startswith("http:"):
-                todo = f"if the API speaks TLS there give https:// instead of http://, else {todo}"
+                todo = f"if the API there speaks TLS, give https:// instead of http://; otherwise {todo}"
         return ApiUnreachableError(f"{self.url}: {what}; {todo}")
 
     def _parsed(self, response: "httpx2.Response", kind: type[Model]) -> Model:
@@ -241,7 +241,7 @@ class Transport:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"])
             raise ApiAnswerError(
-                f"{self.url} answered {response.status_code} with something else than a {kind.__name__}"
+                f"{self.url} answered {response.status_code} with something other than a {kind.__name__}"
                 f" ({where + ': ' if where else ''}{first['msg']}); check the URL, and that CLI and API are of"
                 " the same version"
             ) from None
@@ -260,10 +260,10 @@ class Transport:
             pass
         if response.status_code in (502, 503, 504):
             return ApiUnreachableError(
-                f"{self.url}: something before the API answers {response.status_code}; check that the API runs"
+                f"{self.url}: a proxy before the API answered {response.status_code}; check that the API runs"
             )
         return ApiAnswerError(
-            f"{self.url} answers {response.status_code} without our problem document;"
+            f"{self.url} answered {response.status_code} without a vgpumgr problem document;"
             " check that this is the URL of a vgpumgr API"
         )
 
@@ -284,7 +284,7 @@ def refuse_clear_text(url: str) -> None:
     except ValueError:
         loopback = False
     if not loopback:
-        raise SettingsError(f"{url} would carry the token in clear text; use https:// beyond this machine")
+        raise SettingsError(f"{url} would carry the token in clear text; use https:// for another machine")
 
 
 def _checked_url(url: str) -> str:
@@ -295,11 +295,11 @@ def _checked_url(url: str) -> str:
         parts, port_ok = urlsplit(""), False
     if parts.scheme == "unix":
         raise SettingsError(
-            f"{url[:200]!r}: the Unix socket of an API is for a proxy on its machine; give the URL of that, like"
+            f"{url[:200]!r}: the Unix socket of an API is for a proxy on its machine; give the proxy's URL, like"
             " https://vgpumgr.example"
         )
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_ok or not url.isprintable():
-        raise SettingsError(f"{url[:200]!r} is no URL of an API; give one like https://vgpumgr.example:8470")
+        raise SettingsError(f"{url[:200]!r} is not the URL of an API; give one like https://vgpumgr.example:8470")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise SettingsError("an API's URL has no user, password, query or fragment; give the token in a file")
     if parts.path.strip("/"):

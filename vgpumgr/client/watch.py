@@ -17,11 +17,11 @@ from vgpumgr.wire.resources import Event
 
 PATH = "/v1/events/watch"
 SILENCE_S = 45.0
-"""The API says something every 15 s."""
+"""The API sends something every 15 s."""
 
 PAUSES_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 BLOCK_MAX = 4 << 20
-"""Bytes of one event."""
+"""The largest event, in bytes."""
 
 WORTH_ANOTHER_TRY = (429, 502, 503, 504)
 
@@ -56,7 +56,7 @@ def follow(api: Transport, params: Params) -> Iterator[Event]:
                 raise
         except ValidationError:
             raise ApiAnswerError(
-                f"{api.url}{PATH} says what is no event; check that client and API are of the same version"
+                f"{api.url}{PATH} sent an invalid event; check that client and API are of the same version"
             ) from None
         api.pause(PAUSES_S[min(failures, len(PAUSES_S) - 1)])
         failures += 1

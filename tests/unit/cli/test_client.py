@@ -369,16 +369,16 @@ def test_a_refusal_is_not_tried_again(api: FakeApi, client: Client) -> None:
 @pytest.mark.parametrize(
     ("status", "content", "kind", "words"),
     [
-        (200, "<html>hello</html>", ApiAnswerError, "something else than a Tenant"),
+        (200, "<html>hello</html>", ApiAnswerError, "something other than a Tenant"),
         (200, '{"name": "blue"}', ApiAnswerError, "id: Field required"),
-        (200, "", ApiAnswerError, "answered nothing"),
-        (204, "", ApiAnswerError, "answered nothing"),
-        (302, "", ApiAnswerError, "answers 302"),
-        (404, "<html>nginx</html>", ApiAnswerError, "without our problem document"),
-        (401, "{}", ApiAnswerError, "without our problem document"),
-        (500, "boom", ApiAnswerError, "answers 500"),
-        (502, "<html>bad gateway</html>", ApiUnreachableError, "something before the API answers 502"),
-        (504, "", ApiUnreachableError, "something before the API answers 504"),
+        (200, "", ApiAnswerError, "the answer is empty"),
+        (204, "", ApiAnswerError, "the answer is empty"),
+        (302, "", ApiAnswerError, "answered 302"),
+        (404, "<html>nginx</html>", ApiAnswerError, "without a vgpumgr problem document"),
+        (401, "{}", ApiAnswerError, "without a vgpumgr problem document"),
+        (500, "boom", ApiAnswerError, "answered 500"),
+        (502, "<html>bad gateway</html>", ApiUnreachableError, "a proxy before the API answered 502"),
+        (504, "", ApiUnreachableError, "a proxy before the API answered 504"),
     ],
 )
 def test_an_answer_that_is_not_ours_is_said_in_words(
@@ -431,7 +431,7 @@ def test_a_url_that_is_none_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["unix:/run/vgpumgr-api/api.sock", "unix:///run/vgpumgr-api/api.sock"])
 def test_a_socket_is_told_what_it_is_for(url: str) -> None:
-    with pytest.raises(SettingsError, match="is for a proxy on its machine; give the URL of that"):
+    with pytest.raises(SettingsError, match="is for a proxy on its machine; give the proxy's URL"):
         Client(url, TOKEN)
 
 
@@ -478,7 +478,7 @@ def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     threading.Thread(target=server.handle_request, daemon=True).start()
     # The server does not know any method and says so; a proxy would be unreachable.
-    with pytest.raises(ApiAnswerError, match="answers 501"):
+    with pytest.raises(ApiAnswerError, match="answered 501"):
         Client(f"http://127.0.0.1:{server.server_port}", TOKEN, pauses_s=()).tenant("blue")
     server.server_close()
 
@@ -486,7 +486,7 @@ def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
 def test_plain_text_where_tls_is_wanted_is_a_tls_failure() -> None:
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     threading.Thread(target=server.handle_request, daemon=True).start()
-    words = r"speaks no TLS; check host and port; .* its URL begins with http://"
+    words = r"does not speak TLS; check host and port; .* a URL that begins with http://"
     with pytest.raises(ApiUnreachableError, match=words):
         Client(f"https://127.0.0.1:{server.server_port}", TOKEN, pauses_s=(), timeout_s=5).tenant("blue")
     server.server_close()
@@ -501,7 +501,7 @@ def test_tls_where_plain_text_is_wanted_is_suggested() -> None:
                 connection.recv(65536)
 
         threading.Thread(target=hang_up, daemon=True).start()
-        with pytest.raises(ApiUnreachableError, match="if the API speaks TLS there give https:// instead of http://"):
+        with pytest.raises(ApiUnreachableError, match="if the API there speaks TLS, give https:// instead of http://"):
             Client(f"http://127.0.0.1:{server.getsockname()[1]}", TOKEN, pauses_s=(), timeout_s=5).tenant("blue")
 
 
