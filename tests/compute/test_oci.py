@@ -124,7 +124,7 @@ def test_of_two_gpus_the_annotation_says_which(host: Host, create: Create) -> No
     (host.root / "etc/vgpumgr").mkdir(parents=True)
     (host.root / "etc/vgpumgr/oci.toml").write_text('run_directories = ["/run/vgpumgr-broker", "/run/second"]\n')
     result, _ = create(configuration("x", tenant="blue"))
-    assert "tenant blue has the GPUs 0, 1; say which with the annotation vgpumgr.io/gpu" in result.stderr
+    assert "tenant blue has the GPUs 0, 1; choose one with the annotation vgpumgr.io/gpu" in result.stderr
     for named, minor in (({"tenant": "blue", "gpu": "1"}, 1), ({"tenant": "green"}, 1), ({"tenant": "red"}, 0)):
         result, written = create(configuration("x", **named))
         assert written["linux"]["devices"][-1]["minor"] == minor, result.stderr
@@ -138,13 +138,13 @@ def test_of_two_gpus_the_annotation_says_which(host: Host, create: Create) -> No
 @pytest.mark.parametrize(
     ("annotations", "said"),
     [
-        ({"tenant": "../blue"}, "container.refused: vgpumgr.io/tenant is '../blue', which is no tenant's name"),
-        ({"tenant": ""}, "container.refused: vgpumgr.io/tenant is '', which is no tenant's name"),
-        ({"tenant": "blue\n"}, "container.refused: vgpumgr.io/tenant is 'blue\\n', which is no tenant's name"),
+        ({"tenant": "../blue"}, "container.refused: vgpumgr.io/tenant is '../blue', which is not a tenant's name"),
+        ({"tenant": ""}, "container.refused: vgpumgr.io/tenant is '', which is not a tenant's name"),
+        ({"tenant": "blue\n"}, "container.refused: vgpumgr.io/tenant is 'blue\\n', which is not a tenant's name"),
         ({"tenant": "green"}, "object.unknown: the broker in "),
         ({"tenant": "blue", "gpu": "32"}, "container.refused: vgpumgr.io/gpu is '32', and must be the N"),
-        ({"gpu": "0"}, "container.refused: vgpumgr.io/gpu goes with vgpumgr.io/tenant"),
-        ({"tenant": "blue", "tenat": "x"}, "container.refused: there is no annotation 'vgpumgr.io/tenat'"),
+        ({"gpu": "0"}, "container.refused: vgpumgr.io/gpu needs vgpumgr.io/tenant"),
+        ({"tenant": "blue", "tenat": "x"}, "container.refused: unknown annotation 'vgpumgr.io/tenat'"),
     ],
 )
 def test_annotations_that_make_no_sense_are_refused(create: Create, annotations: dict[str, str], said: str) -> None:
@@ -213,24 +213,24 @@ def namespaces(*found: dict[str, str]) -> Change:
         (put("process.env", "x"), "process.env must be a list of texts"),
         (
             put("process.capabilities.effective", ["CAP_SYS_ADMIN"]),
-            "a process could get around the fence with CAP_SYS_ADMIN;",
+            "a process could bypass the fence with CAP_SYS_ADMIN;",
         ),
         (
             put("process.capabilities.ambient", ["cap_sys_ptrace"]),
-            "a process could get around the fence with CAP_SYS_PTRACE;",
+            "a process could bypass the fence with CAP_SYS_PTRACE;",
         ),
-        (put("process.capabilities", ["CAP_KILL"]), "process.capabilities are not as the OCI's specification says"),
+        (put("process.capabilities", ["CAP_KILL"]), "process.capabilities do not follow the OCI specification"),
         (put("process.user", {"uid": 1000, "gid": 1000}), "is user 1000 of the host, who may not use tenant blue"),
         (put("process.user", {"uid": "root"}), "process.user: uid must be a number"),
-        (put("linux", None), "config.json is not of a container for Linux"),
-        (put("windows", {"x": 1}), "windows: only containers for Linux can have a GPU"),
+        (put("linux", None), "config.json is not for a Linux container"),
+        (put("windows", {"x": 1}), "windows: only Linux containers can have a GPU"),
         (put("mounts", "x"), "mounts must be a list of tables"),
         (namespaces({"type": "mount"}), "no pid namespace of its own"),
         (namespaces({"type": "mount"}, {"type": "pid", "path": "/proc/1/ns/pid"}), "no pid namespace of its own"),
         (namespaces({"type": "mount", "path": "/x"}, {"type": "pid"}), "no mount namespace of its own"),
         (
             namespaces({"type": "mount"}, {"type": "pid"}, {"type": "user", "path": "/x"}),
-            "the container has another's user namespace",
+            "the container shares another's user namespace",
         ),
         (allow(), "linux.resources.devices would open devices that are not tenant blue's"),
         (allow(type="c", access="rw"), "linux.resources.devices would open devices"),
@@ -256,12 +256,12 @@ def namespaces(*found: dict[str, str]) -> Change:
             ),
             "another program answer system calls",
         ),
-        (annotate("run.oci.handler"), "the annotation 'run.oci.handler' would let the runtime do other things"),
-        (annotate("run.oci.seccomp_bpf_data"), "the annotation 'run.oci.seccomp_bpf_data' would let"),
+        (annotate("run.oci.handler"), "the annotation 'run.oci.handler' would make the runtime deviate"),
+        (annotate("run.oci.seccomp_bpf_data"), "the annotation 'run.oci.seccomp_bpf_data' would make"),
         (annotate("org.systemd.property.DevicePolicy"), "the annotation 'org.systemd.property.DevicePolicy' would"),
         (put("linux.maskedPaths", ["/proc/kcore", "/.vgpumgr/native"]), "linux.maskedPaths has '/.vgpumgr/native'"),
-        (put("process.user", {"additionalGids": 3}), "a file of the container is not as the OCI's specification says"),
-        (put("linux.seccomp", {"syscalls": []}), "linux.seccomp is not as the OCI's specification says"),
+        (put("process.user", {"additionalGids": 3}), "a file of the container does not follow the OCI specification"),
+        (put("linux.seccomp", {"syscalls": []}), "linux.seccomp does not follow the OCI specification"),
     ],
 )
 def test_a_container_that_could_get_around_the_fence_is_refused(create: Create, change: Change, said: str) -> None:
@@ -282,7 +282,7 @@ def test_an_image_has_no_name_of_ours_that_it_could_replace(create: Create, tmp_
         (bundle / "rootfs/.vgpumgr").touch()
     result, _ = create(configuration("/bin/true", tenant="blue"))
     assert (result.returncode, result.stdout) == (1, "")
-    assert "the image has a /.vgpumgr that is no directory" in result.stderr
+    assert "the image has a /.vgpumgr that is not a directory" in result.stderr
 
 
 def test_a_runtime_that_adds_devices_is_refused(host: Host, runtime: str, tmp_path: Path) -> None:

@@ -73,9 +73,9 @@ def test_a_later_process_of_another_container_is_left_alone(
         (("--process", "{process}", "c", "id"), "is started with `exec --process FILE ID`"),
         (("--user", "1", "--process", "{process}", "c"), "is started with `exec --process FILE ID`"),
         (("--cap=CAP_SYS_ADMIN", "-p", "{process}", "c"), "is started with `exec --process FILE ID`"),
-        (("--process", "nowhere", "c"), "nowhere is not there"),
-        (("--process", "{garbage}", "c"), "garbage is no JSON"),
-        (("--process", "{privileged}", "c"), "privileged: a process could get around the fence with CAP_SYS_ADMIN"),
+        (("--process", "nowhere", "c"), "nowhere does not exist"),
+        (("--process", "{garbage}", "c"), "garbage is not valid JSON"),
+        (("--process", "{privileged}", "c"), "privileged: a process could bypass the fence with CAP_SYS_ADMIN"),
     ],
 )
 def test_a_later_process_that_would_not_be_fenced_is_refused(
@@ -94,7 +94,7 @@ def test_a_later_process_that_would_not_be_fenced_is_refused(
 def test_without_a_state_no_later_process_is_started(host: Host, runtime: str, tmp_path: Path) -> None:
     result = host.call("exec", "c", "id", cwd=tmp_path, runtime=runtime, STATE="/nowhere")
     assert (result.returncode, result.stdout) == (1, "")
-    assert "does not tell the container's state" in result.stderr
+    assert "did not return the container's state" in result.stderr
 
 
 # ---- other calls of an engine
@@ -121,15 +121,15 @@ def test_what_starts_nothing_is_passed_on(host: Host, runtime: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("frobnicate c", "'frobnicate' is no command that vgpumgr-oci knows"),
-        ("--wild create c", "'--wild' is no option that vgpumgr-oci knows"),
-        ("create --wild c", "'--wild' is no option of `create` that vgpumgr-oci knows"),
-        ("create -bundle x c", "'-bundle' is no option of `create`"),
+        ("frobnicate c", "'frobnicate' is a command that vgpumgr-oci does not know"),
+        ("--wild create c", "'--wild' is an option that vgpumgr-oci does not know"),
+        ("create --wild c", "'--wild' is an option of `create` that vgpumgr-oci does not know"),
+        ("create -bundle x c", "'-bundle' is an option of `create`"),
         ("create --bundle x --bundle y c", "--bundle is given twice"),
         ("create -b x --bundle=y c", "--bundle is given twice"),
-        ("create c --bundle x", "`create` takes one container's id, after the options"),
+        ("create c --bundle x", "`create` takes the id of one container, after the options"),
         ("run --bundle", "--bundle needs a value"),
-        ("exec -- c", "'--' is no option of `exec`"),
+        ("exec -- c", "'--' is an option of `exec`"),
     ],
 )
 def test_what_is_not_understood_is_refused(host: Host, runtime: str, tmp_path: Path, arguments: str, said: str) -> None:
@@ -151,11 +151,11 @@ def test_engines_find_the_reason_in_their_log(host: Host, runtime: str, tmp_path
     (line,) = log.read_text().splitlines()
     said = json.loads(line)["msg"] if form == "json" else json.loads(line.partition("msg=")[2])
     assert said == result.stderr.strip()
-    assert said.startswith("vgpumgr: container.refused: `create` takes one")
+    assert said.startswith("vgpumgr: container.refused: `create` takes the id of one")
 
 
 def test_the_real_runtime_is_the_one_that_is_set(host: Host, runtime: str, tmp_path: Path) -> None:
-    assert "there is no runtime no-such" in host.call("list", cwd=tmp_path, runtime="no-such").stderr
+    assert "runtime not found: no-such; install one" in host.call("list", cwd=tmp_path, runtime="no-such").stderr
     etc = host.root / "etc/vgpumgr"
     etc.mkdir(parents=True)
     (etc / "oci.toml").write_text(f'runtime = "{runtime}"\n')
@@ -163,8 +163,8 @@ def test_the_real_runtime_is_the_one_that_is_set(host: Host, runtime: str, tmp_p
     for text, said in (
         ("runtime = 3\n", "runtime: must be a text"),
         ('run_directories = ["x"]\n', "run_directories: must be a list of absolute paths"),
-        ("colour = 1\n", "colour: there is no such field"),
-        ("[", "is no TOML"),
+        ("colour = 1\n", "colour: unknown field"),
+        ("[", "is not valid TOML"),
     ):
         (etc / "oci.toml").write_text(text)
         result = host.call("list", cwd=tmp_path, runtime="")

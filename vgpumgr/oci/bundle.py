@@ -18,7 +18,7 @@ from vgpumgr.oci.syscalls import restrict
 WHERE = "config.json"
 NOWHERE = {"allow": False, "access": "rwm"}
 OPEN_TO_ALL = 0o666
-"""In the container only: all that can open them there are fenced."""
+"""Mode of device nodes in the container. Every process that can open them there is fenced."""
 OWN_NAMESPACES = ("mount", "pid")
 ADDS_DEVICES = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 """NVIDIA's own hooks, which `docker run --gpus` has an engine write into the file."""
@@ -29,9 +29,9 @@ OVERRIDES = ("run.oci.handler", "run.oci.seccomp", "org.systemd.property.Device"
 def given_to(config: Any, bundle: Path, given: Given) -> dict[str, Any]:
     """Return the configuration of a container that has the tenant's GPU. ContainerRefusedError."""
     if not isinstance(config, dict) or not isinstance(config.get("linux"), dict):
-        raise ContainerRefusedError(f"{WHERE} is not of a container for Linux")
+        raise ContainerRefusedError(f"{WHERE} is not for a Linux container")
     if others := [name for name in ("solaris", "vm", "windows", "zos") if config.get(name)]:
-        raise ContainerRefusedError(f"{WHERE}: {others[0]}: only containers for Linux can have a GPU")
+        raise ContainerRefusedError(f"{WHERE}: {others[0]}: only Linux containers can have a GPU")
     linux = config["linux"]
     process = fenced(config.get("process"), where=WHERE)
     _check_hooks(config.get("hooks"))
@@ -62,7 +62,7 @@ def _check_hooks(hooks: Any) -> None:
     if adding := [path for path in paths if posixpath.basename(path) in ADDS_DEVICES]:
         raise ContainerRefusedError(
             f"{WHERE}: the hook {adding[0][:80]} would add devices; start the container without --gpus, because"
-            " vgpumgr-oci gives it those of its tenant"
+            " vgpumgr-oci adds those of its tenant"
         )
 
 
@@ -71,17 +71,17 @@ def _check_namespaces(linux: Mapping[str, Any]) -> None:
     for kind in OWN_NAMESPACES:
         if not any(each.get("type") == kind and not each.get("path") for each in namespaces):
             raise ContainerRefusedError(
-                f"{WHERE}: the container has no {kind} namespace of its own, and so could get into processes without a"
+                f"{WHERE}: the container has no {kind} namespace of its own, so it could enter processes without a"
                 " fence"
             )
     if any(each.get("type") == "user" and each.get("path") for each in namespaces):
-        raise ContainerRefusedError(f"{WHERE}: the container has another's user namespace; give it one of its own")
+        raise ContainerRefusedError(f"{WHERE}: the container shares another's user namespace; give it one of its own")
 
 
 def _check_annotations(annotations: Mapping[str, Any]) -> None:
     if found := sorted(name for name in annotations if name.startswith(OVERRIDES)):
         raise ContainerRefusedError(
-            f"{WHERE}: the annotation {found[0][:80]!r} would let the runtime do other things than this file says"
+            f"{WHERE}: the annotation {found[0][:80]!r} would make the runtime deviate from this file"
         )
 
 
@@ -104,7 +104,7 @@ def _check_root(root: Any, bundle: Path) -> None:
     except OSError as error:
         raise ContainerRefusedError(f"{place}: {(error.strerror or str(error)).lower()}") from None
     if not stat.S_ISDIR(mode):
-        raise ContainerRefusedError(f"the image has a {DIRECTORY} that is no directory; that name is vgpumgr's")
+        raise ContainerRefusedError(f"the image has a {DIRECTORY} that is not a directory; vgpumgr needs that name")
 
 
 # ---- entries that are added
@@ -171,7 +171,7 @@ def _resources(resources: Any, given: Given) -> dict[str, Any]:
     if resources is None:
         resources = {}
     if not isinstance(resources, dict):
-        raise ContainerRefusedError(f"{WHERE}: linux.resources is no table")
+        raise ContainerRefusedError(f"{WHERE}: linux.resources is not a table")
     numbers = {(node.major, node.minor) for node in given.nodes}
     kept = []
     for rule in _list(resources.get("devices"), "linux.resources.devices"):

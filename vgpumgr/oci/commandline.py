@@ -123,14 +123,16 @@ def parse(arguments: Sequence[str]) -> Command:
     known = _OPTIONS.get(name)
     if known is None:
         if name not in _HARMLESS:
-            raise ContainerRefusedError(f"{_shown(name)} is no command that vgpumgr-oci knows; use the runtime itself")
+            raise ContainerRefusedError(
+                f"{_shown(name)} is a command that vgpumgr-oci does not know; use the runtime itself"
+            )
         return Command(before=before, name=name, rest=tuple(arguments[at + 1 :]))
     if any(each in _TELLS for each in arguments[at + 1 : at + 2]):
         return Command(before=before)
     options, end = _options(arguments, at + 1, known, name)
     rest = tuple(arguments[end:])
     if name != "exec" and len(rest) != 1:  # crun accepts options after the id, too
-        raise ContainerRefusedError(f"`{name}` takes one container's id, after the options")
+        raise ContainerRefusedError(f"`{name}` takes the id of one container, after the options")
     return Command(before=before, name=name, options=options, rest=rest)
 
 
@@ -150,7 +152,7 @@ def _options(arguments: Sequence[str], at: int, known: Mapping[str, bool], comma
         name, has_value, value = arguments[at].partition("=")
         if name not in known or (has_value and not name.startswith("--")):
             where = f"of `{command}` " if command else ""
-            raise ContainerRefusedError(f"{_shown(name)} is no option {where}that vgpumgr-oci knows")
+            raise ContainerRefusedError(f"{_shown(name)} is an option {where}that vgpumgr-oci does not know")
         at += 1
         if known[name] and not has_value:
             if at == len(arguments):

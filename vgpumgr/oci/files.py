@@ -26,7 +26,7 @@ def read(path: Path) -> Any:
     except OSError as error:
         raise ContainerRefusedError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, RecursionError):
-        raise ContainerRefusedError(f"{path} is no JSON") from None
+        raise ContainerRefusedError(f"{path} is not valid JSON") from None
 
 
 def replace(path: Path, content: Any) -> None:

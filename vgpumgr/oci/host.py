@@ -57,19 +57,19 @@ def tenant_of(annotations: object) -> tuple[str, str] | None:
     if annotations is None:
         return None
     if not isinstance(annotations, dict):
-        raise ContainerRefusedError("config.json: annotations are no table")
+        raise ContainerRefusedError("config.json: annotations is not a table")
     ours = {name: value for name, value in annotations.items() if name.startswith(PREFIX)}
     if not ours:
         return None
     unknown = sorted(set(ours) - {TENANT, GPU})
     if unknown or TENANT not in ours:
-        said = f"there is no annotation {unknown[0][:80]!r}" if unknown else f"{GPU} goes with {TENANT}"
+        said = f"unknown annotation {unknown[0][:80]!r}" if unknown else f"{GPU} needs {TENANT}"
         raise ContainerRefusedError(f"{said}; vgpumgr-oci knows {TENANT} and {GPU}")
     tenant, gpu = ours[TENANT], ours.get(GPU, "")
     if not isinstance(tenant, str) or not NAME.fullmatch(tenant):
         raise ContainerRefusedError(
-            f"{TENANT} is {str(tenant)[:80]!r}, which is no tenant's name: 1 to 63 characters a-z, 0-9 and '-', '-' not"
-            " first or last"
+            f"{TENANT} is {str(tenant)[:80]!r}, which is not a tenant's name: 1 to 63 characters a-z, 0-9 and '-', '-'"
+            " not first or last"
         )
     if GPU in ours and (not isinstance(gpu, str) or not NUMBER.fullmatch(gpu)):
         raise ContainerRefusedError(f"{GPU} is {str(gpu)[:80]!r}, and must be the N of a /dev/nvidiaN, 0 to 31")
@@ -106,7 +106,7 @@ def _broker(tenant: str, gpu: str, directories: tuple[Path, ...]) -> tuple[Path,
     there = [(path, number) for path, number in found if _is_socket(path)]
     if len(there) > 1:
         numbers = ", ".join(number for _, number in there)
-        raise ContainerRefusedError(f"tenant {tenant} has the GPUs {numbers}; say which with the annotation {GPU}")
+        raise ContainerRefusedError(f"tenant {tenant} has the GPUs {numbers}; choose one with the annotation {GPU}")
     if there:
         return there[0]
     directory = brokers[0][0]
@@ -143,7 +143,7 @@ def _node(root: Path, name: str) -> Node:
             f"{path}: {(error.strerror or str(error)).lower()}; `nvidia-modprobe -u -c 0` loads the driver and makes it"
         ) from None
     if not stat.S_ISCHR(found.st_mode):
-        raise ContainerRefusedError(f"{path} is no character device")
+        raise ContainerRefusedError(f"{path} is not a character device")
     return Node(
         path=f"/dev/{name}",
         source=path,

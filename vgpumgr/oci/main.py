@@ -36,7 +36,7 @@ class Wrapper:
             edits.get(command.name, lambda _: None)(command)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ContainerRefusedError(
-                f"a file of the container is not as the OCI's specification says: {type(error).__name__}: {error}"
+                f"a file of the container does not follow the OCI specification: {type(error).__name__}: {error}"
             ) from None
 
     def _create(self, command: Command) -> None:
@@ -54,7 +54,7 @@ class Wrapper:
         except FileNotFoundError:
             return
         if _named(config) is not None:
-            raise ContainerRefusedError("a container with a GPU cannot be restored; start it anew")
+            raise ContainerRefusedError("a container with a GPU cannot be restored; start it again")
 
     def _execute(self, command: Command) -> None:
         if not command.rest:
@@ -72,7 +72,7 @@ class Wrapper:
             process = files.read(path)
             config = files.read(Path(str(state.get("bundle"))) / "config.json")
         except FileNotFoundError as error:
-            raise ContainerRefusedError(f"{error.filename} is not there") from None
+            raise ContainerRefusedError(f"{error.filename} does not exist") from None
         edited = fenced(process, where=path.name)
         linux = config.get("linux") if isinstance(config, dict) else None
         check_access(edited, linux if isinstance(linux, dict) else {}, self._given(*named))
@@ -89,7 +89,7 @@ class Wrapper:
                 return found
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             said = said or str(error)
-        raise ContainerRefusedError(f"{self.runtime} does not tell the container's state: {said}")
+        raise ContainerRefusedError(f"{self.runtime} did not return the container's state: {said}")
 
     def _given(self, tenant: str, gpu: str) -> Given:
         if Path(self.runtime).name.startswith("nvidia-container-runtime"):

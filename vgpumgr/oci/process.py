@@ -39,11 +39,11 @@ def _check_capabilities(sets: Any, where: str) -> None:
     if sets is None:
         return
     if not isinstance(sets, dict) or not all(isinstance(each, list) for each in sets.values()):
-        raise ContainerRefusedError(f"{where}: process.capabilities are not as the OCI's specification says")
+        raise ContainerRefusedError(f"{where}: process.capabilities do not follow the OCI specification")
     had = {str(name).upper().removeprefix("CAP_") for each in sets.values() for name in each}
     if ways := sorted(had & set(WAYS_OUT)):
         raise ContainerRefusedError(
-            f"{where}: a process could get around the fence with {', '.join(f'CAP_{name}' for name in ways)}; start it"
+            f"{where}: a process could bypass the fence with {', '.join(f'CAP_{name}' for name in ways)}; start it"
             " without --privileged, or without adding these"
         )
 
@@ -67,7 +67,7 @@ def check_access(process: Mapping[str, Any], linux: Mapping[str, Any], given: Gi
     """
     user = process.get("user") or {}
     if not isinstance(user, dict):
-        raise ContainerRefusedError("process.user is no table")
+        raise ContainerRefusedError("process.user is not a table")
     uid = _on_host(user.get("uid", 0), linux.get("uidMappings"), "uid")
     numbers = (user.get("gid", 0), *(user.get("additionalGids") or ()))
     gids = [_on_host(number, linux.get("gidMappings"), "gid") for number in numbers]

@@ -45,7 +45,7 @@ def _file(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingsError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except ValueError as error:
-        raise SettingsError(f"{path} is no TOML: {error}; correct it") from None
+        raise SettingsError(f"{path} is not valid TOML: {error}; correct it") from None
     for name, value in found.items():
         if name == "runtime" and isinstance(value, str):
             continue
@@ -53,7 +53,7 @@ def _file(path: Path) -> dict[str, Any]:
             continue
         known = name in ("runtime", "run_directories")
         what = "must be a text" if name == "runtime" else "must be a list of absolute paths"
-        raise SettingsError(f"{path}: {name}: {what if known else 'there is no such field'}")
+        raise SettingsError(f"{path}: {name}: {what if known else 'unknown field'}")
     return found
 
 
@@ -67,8 +67,8 @@ def runtime(settings: Settings, env: Mapping[str, str], own: Path) -> str:
     for name in names:
         if found := shutil.which(name, path=env.get("PATH", PATH)):
             if Path(found).exists() and own.exists() and Path(found).samefile(own):
-                raise SettingsError(f"runtime: {found} is vgpumgr-oci itself; name the runtime behind it")
+                raise SettingsError(f"runtime: {found} is vgpumgr-oci itself; name the runtime that it should start")
             return found
     raise ProgramMissingError(
-        f"there is no runtime {' and no '.join(names)}; install one, or name it in /{FILE} or {RUNTIME}"
+        f"runtime not found: {' or '.join(names)}; install one, or name it in /{FILE} or {RUNTIME}"
     )

@@ -16,7 +16,7 @@ FORBIDDEN = (
     *("open_tree_attr", "pivot_root", "setns", "umount", "umount2", "unshare"),
 )
 NEEDED = ("landlock_add_rule", "landlock_create_ruleset", "landlock_restrict_self")
-"""The launcher's own, which filters of engines of before 2022 do not have."""
+"""Calls that the launcher makes, and that filters of engines from before 2022 do not allow."""
 ALLOW, ERRNO, NOTIFY = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO", "SCMP_ACT_NOTIFY"
 PERMISSIVE = (ALLOW, "SCMP_ACT_LOG", "SCMP_ACT_TRACE")
 
@@ -28,7 +28,8 @@ def restrict(seccomp: Any) -> dict[str, Any]:
     rules = _rules(seccomp)
     if seccomp.get("listenerPath") or NOTIFY in (seccomp["defaultAction"], *(rule["action"] for rule in rules)):
         raise ContainerRefusedError(
-            "linux.seccomp has another program answer system calls (SCMP_ACT_NOTIFY); the kernel allows one, the fence"
+            "linux.seccomp lets another program answer system calls (SCMP_ACT_NOTIFY); the kernel allows one such"
+            " program, which must be the fence"
         )
     # `clone3` passes its flags in memory, which no filter can read. Programs fall back to `clone` on ENOSYS.
     ours = {*FORBIDDEN, *NEEDED, "clone", "clone3"}
@@ -65,7 +66,7 @@ def _rules(seccomp: Any) -> list[dict[str, Any]]:
         or not isinstance(seccomp.get("defaultAction"), str)
         or not all(_is_rule(rule) for rule in rules)
     ):
-        raise ContainerRefusedError("linux.seccomp is not as the OCI's specification says")
+        raise ContainerRefusedError("linux.seccomp does not follow the OCI specification")
     return rules
 
 
