@@ -50,7 +50,7 @@ def test_no_two_tenants_look_the_same(drawn: dict[str, Plot]) -> None:
 def test_the_warm_up_is_marked_in_the_shares(drawn: dict[str, Plot]) -> None:
     spans = [patch for patch in drawn["shares"].drawing.axes[0].patches if patch.get_label() == "warm-up"]
     assert [span.get_extents().width > 0 for span in spans] == [True]
-    assert drawn["shares"].text.endswith("Shaded, the 100ms of warm-up, which figures leave out.")
+    assert drawn["shares"].text.endswith("The warm-up of 100ms, which figures leave out, is shaded.")
 
 
 def test_who_was_not_served_is_named_and_a_curve_ends_at_the_part_that_was(drawn: dict[str, Plot]) -> None:
@@ -68,4 +68,4 @@ def test_a_target_is_a_cross_where_a_curve_is_to_pass(drawn: dict[str, Plot]) ->
     crosses = [line for line in drawn["latencies"].drawing.axes[0].lines if line.get_marker() == "X"]
     points = [(line.get_xdata()[0], line.get_ydata()[0]) for line in crosses if len(line.get_xdata())]
     assert points == [(70_000_000, 0.99)] * 10
-    assert "Crosses are targets of a p99" in drawn["latencies"].text
+    assert "Crosses are p99 targets" in drawn["latencies"].text

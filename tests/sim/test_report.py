@@ -274,9 +274,10 @@ def test_a_p99_of_few_requests_is_called_one() -> None:
 def test_the_same_schedule_of_all_seeds_is_said_without_a_cause() -> None:
     once = played([group("blue", 0, 75), group("green", 1, 25)], STAYS)
     said = notes(report(scenario(seeds=2), [once, once]))
-    assert "every seed gave the same schedule: more of them show nothing new" in said
+    assert "every seed gave the same schedule, so more seeds show nothing new" in said
     other = played([group("blue", 0, 75), group("green", 1, 25)], STAYS, seed=2)
-    assert "tables show the mean over the seeds, targets the worst seed" in notes(report(scenario(), [once, other]))
+    told = notes(report(scenario(), [once, other]))
+    assert "tables show the mean over the seeds; targets are judged by the worst seed" in told
 
 
 def test_a_target_without_its_figure_is_missed() -> None:

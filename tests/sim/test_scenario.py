@@ -163,7 +163,7 @@ def test_quantities_become_integers_of_the_smallest_unit() -> None:
         (
             "duration: 2s",
             "duration: 2s\ntargets: [{tenant: green, share_error: 2%}]",
-            "a.yaml:3: targets[0].share_error: green does not always have work; expected it of who does, or p99",
+            "a.yaml:3: targets[0].share_error: green does not always have work; expected a tenant that does, or p99",
         ),
         (
             "tenants:\n",
@@ -273,15 +273,15 @@ def test_settings_reach_fields_by_name_by_number_and_all_at_once() -> None:
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
-        ("tenants.red.weight=1", "--set tenants.red.weight=1: nothing is at 'red'; expected one of blue, green"),
-        ("tenants[7].weight=1", "nothing is at '7'; expected one of blue, green"),
+        ("tenants.red.weight=1", "--set tenants.red.weight=1: 'red' does not exist; expected one of blue, green"),
+        ("tenants[7].weight=1", "'7' does not exist; expected one of blue, green"),
         ("tenants.*", "--set tenants.*: expected FIELD=VALUE, like tenants.blue.weight=3"),
-        ("a b=1", "'a b' is no path of a field; expected one like tenants.blue.weight"),
+        ("a b=1", "'a b' is not the path of a field; expected one like tenants.blue.weight"),
         ("tenants.blue.weight=0", "--set tenants.blue.weight=0: tenants[0].weight: 0: expected at least 1"),
         ("seeds=[1", "--set seeds=[1:1: "),
         ("speed=3", "--set speed=3: speed: no such field (did you mean seed?)"),
         ("tennants.blue.weight=3", "tennants: no such field (did you mean tenants?)"),
-        ("duration.x=3", "--set duration.x=3: nothing is at 'x'; expected the path of a field"),
+        ("duration.x=3", "--set duration.x=3: 'x' does not exist; expected the path of a field"),
     ],
 )
 def test_a_bad_setting_is_named_instead_of_the_file(setting: str, expected: str) -> None:

@@ -213,11 +213,11 @@ def test_a_point_that_is_refused_comes_last_with_its_reason(cli: Cli, small: Pat
         (["--sweep", "seeds=0"], "--sweep seeds: seeds: 0: expected at least 1"),
         (
             ["--sweep", "tenants.red.weight=1,2"],
-            "--sweep tenants.red.weight: nothing is at 'red'; expected one of blue",
+            "--sweep tenants.red.weight: 'red' does not exist; expected one of blue",
         ),
         (["--sweep", "seeds=1,2,1"], "--sweep seeds: '1' is given twice; expected it once"),
         (["--sweep", "seeds=1", "--sweep", "seeds=2"], "--sweep seeds: the field is given twice; give all its values"),
-        (["--sweep", "seeds=1", "--plots", "x"], "--plots means nothing for a sweep"),
+        (["--sweep", "seeds=1", "--plots", "x"], "--plots has no meaning for a sweep"),
         (["--set", "scheduler.name=cfs"], "scheduler.name: 'cfs': expected one of vgpumgr, "),
         (
             ["--set", "scheduler={name: fifo, parameters: {x: 1}}"],
@@ -231,7 +231,7 @@ def test_a_point_that_is_refused_comes_last_with_its_reason(cli: Cli, small: Pat
         (["--set", "tenants.light.workload.trace=none.csv"], "tenants[2].workload: fields: expected exactly one of"),
         (["--seeds", "0"], "argument.invalid: "),
         (["--format", "gif"], "argument.invalid: "),
-        (["--format", "svg"], "--format means nothing without plots; give --plots DIR as well"),
+        (["--format", "svg"], "--format has no meaning without plots; give --plots DIR as well"),
         (["--list"], "give one of SCENARIO, --list and --example"),
         (["--example", "disb"], "give one of SCENARIO, --list and --example"),
         (["--set", "tenants.blue.timeslice=5us"], "refuses it: below 10us, the shortest there is, or above 1 s"),
@@ -245,7 +245,7 @@ def test_a_point_that_is_refused_comes_last_with_its_reason(cli: Cli, small: Pat
         ),
         (
             ["--set", "tenants.blue.cap=25%", "--set", "scheduler.policy=equal_share"],
-            "tenants[0].cap: the scheduler refuses it: under equal_share places bound a share; leave the cap out",
+            "tenants[0].cap: the scheduler refuses it: under equal_share places bound a share; omit the cap",
         ),
         (
             ["--set", "scheduler={policy: fixed_share, places: 9}"],

@@ -71,7 +71,9 @@ class Ledger:
         """Record that a request was dropped or ended late. ValueError if all offered requests are already lost."""
         account = self._accounts.get(service, _Account())
         if account.lost >= account.offered:
-            raise ValueError(f"service {service!r} lost {account.lost} of {account.offered} requests, it has no other")
+            raise ValueError(
+                f"service {service!r} lost {account.lost} of {account.offered} requests; no request is left to lose"
+            )
         account.lost += 1
 
     def lost(self, service: Hashable) -> Fraction:

@@ -117,7 +117,7 @@ def terms(promises: Mapping[Hashable, RequestLimit], *, period_ns: int) -> dict[
     A client without a request is opportunistic: it has the least weight. ValueError if the promises exceed the engine.
     """
     if period_ns < PERMILLE:
-        raise ValueError(f"period_ns {period_ns} is below {PERMILLE}: a permille of it is no whole nanosecond")
+        raise ValueError(f"period_ns {period_ns} is below {PERMILLE}: a permille of it is not a whole nanosecond")
     promised = sum(promise.request_permille for promise in promises.values())
     if promised > PERMILLE:
         raise ValueError(f"requests add up to {promised} of {PERMILLE} permille")

@@ -130,7 +130,7 @@ def _reached(nodes: list[Node], step: str | int, made: Node) -> list[Node]:
     if not found:
         named = [str(name) for node in nodes for part in _below(node, "*") if (name := _name(part)) is not None]
         known = f"one of {', '.join(named[:10])}" if named else f"the path of a field, {_EXAMPLES}"
-        raise ScenarioError(f"{made.where}: nothing is at {str(step)[:80]!r}; expected {known}")
+        raise ScenarioError(f"{made.where}: {str(step)[:80]!r} does not exist; expected {known}")
     return found
 
 
@@ -142,7 +142,7 @@ def _steps(path: str, where: str) -> list[str | int]:
     for part in path.split("."):
         match = _STEP.fullmatch(part)
         if match is None:
-            raise ScenarioError(f"{where}: {path[:80]!r} is no path of a field; expected one {_EXAMPLES}")
+            raise ScenarioError(f"{where}: {path[:80]!r} is not the path of a field; expected one {_EXAMPLES}")
         steps.append(match[1])
         steps += [int(index) for index in re.findall(r"[0-9]+", match[2])]
     return steps

@@ -300,7 +300,7 @@ class Simulation:
         self._known_group(group)
         c = lib.sim_core_group(self._c, group.index)
         if not c:
-            raise ValueError(f"scheduler: {self.scheduler} is not the core, which alone has these; use vgpumgr")
+            raise ValueError(f"scheduler: {self.scheduler} is not the core; only scheduler vgpumgr has these")
         return c
 
     def _known_group(self, group: SimGroup) -> list[SimSlice]:

@@ -39,7 +39,7 @@ def refusal(
         because = "what 20 switches cost" if engine.switch_cost * 20 >= floor_ns else "the shortest there is"
         reason = reason.replace("timeslice_floor_ns", f"{format_time(floor_ns)}, {because},")
     elif error.field is Field.CAP and policy != "best_effort":
-        reason = f"under {policy} places bound a share; leave the cap out"
+        reason = f"under {policy} places bound a share; omit the cap"
     elif error.field is Field.CAP:
         reason = "below a 10000th of its cap_period" if part.cap else "mode strict needs one; give a cap, like 25%"
     elif error.field is Field.MODE:

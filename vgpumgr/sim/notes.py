@@ -8,10 +8,10 @@ from vgpumgr.sim.quantity import format_percent, format_time
 from vgpumgr.sim.report import Report, label, shown_value
 
 OVERLOAD = 1.05
-"""Who asks for more than so many times what is due to it, and leaves requests undone, asks for too much."""
+"""A tenant is overloaded if it asks for more than this times its due and leaves requests undone."""
 
 P99_REQUESTS = 100
-"""Of fewer requests the p99 is as good as the slowest one."""
+"""With fewer requests, the p99 is close to the slowest request."""
 
 
 def notes(found: Report) -> list[str]:
@@ -39,16 +39,16 @@ def notes(found: Report) -> list[str]:
     ]
     if any(not tenant.exact for tenant in found.tenants):
         said.append(
-            "~ requests count from their arrival until an ideal engine is done; it knows no pauses of their host"
+            "~ requests count from their arrival until an ideal engine is done; pauses of the host are not modelled"
         )
     if scenario.scheduler.policy != "best_effort":
-        said.append("while a place idles its tenant is charged, and the engine does not count as idle")
+        said.append("while a place idles, its tenant is charged, and the engine does not count as idle")
     if len(found.seeds) == 1:
-        said.append("one seed: no intervals; take 5 or more to compare")
+        said.append("one seed: no intervals; use 5 or more seeds to compare")
     elif len(set(found.hashes)) == 1:
-        said.append("every seed gave the same schedule: more of them show nothing new")
+        said.append("every seed gave the same schedule, so more seeds show nothing new")
     else:
-        said.append("tables show the mean over the seeds, targets the worst seed")
+        said.append("tables show the mean over the seeds; targets are judged by the worst seed")
     return said + [line for _, line in overloads(found)] + list(_few_requests(found))
 
 
@@ -60,8 +60,8 @@ def overloads(found: Report) -> Iterator[tuple[str, str]]:
         if tenant.undone is not None and offered is not None and offered.mean > OVERLOAD * due.mean:
             asks = f"asks for {format_percent(offered.mean)} of the engine{each}"
             entitled = f"is entitled to {format_percent(due.mean)}"
-            line = f"{label(tenant)} {asks} and {entitled}: its queue grows, whatever the timeslices"
-            yield tenant.name, line + "; more weight or fewer requests"
+            line = f"{label(tenant)} {asks} and {entitled}: its queue grows whatever the timeslices are"
+            yield tenant.name, line + "; give it more weight or fewer requests"
 
 
 def _few_requests(found: Report) -> Iterator[str]:
@@ -70,8 +70,8 @@ def _few_requests(found: Report) -> Iterator[str]:
     for tenant in found.tenants:
         if tenant.name in held and (count := min(tenant.figures["requests"].by_seed)) < P99_REQUESTS:
             yield (
-                f"{label(tenant)} has {count:.0f} requests in a seed: of fewer than {P99_REQUESTS} a p99 is as good as"
-                " the slowest; lengthen duration"
+                f"{label(tenant)} has {count:.0f} requests in a seed: with fewer than {P99_REQUESTS}, the p99 is close"
+                " to the slowest request; increase duration"
             )
 
 

@@ -27,10 +27,10 @@ from vgpumgr.sim.sources import Program
 MAX_DECISIONS = 20_000_000
 PIECES = 50
 EXCLUSIVE = "fifo"
-"""Who is alone is served in order, and nothing is cut."""
+"""The scheduler for a tenant on an engine of its own: it runs kernels in order and splits none."""
 
 RESERVE_LIMIT = 750_000
-"""The most that can be reserved, in millionths; what a scenario gets that does not say."""
+"""The part of the engine that can be reserved, in millionths, if a scenario does not set it."""
 
 Path = tuple[str | int, ...]
 

@@ -119,10 +119,10 @@ def _gantt(played: Played, groups: Sequence[GroupPlayed]) -> Plot:
     span = format_time(stop_ns - played.start_ns)
     return Plot(
         "runs",
-        "Who has the engine",
+        "Use of the engine",
         f"the first {span} after {_moment(played.start_ns)}, seed {played.seed}",
-        f"Runs in the first {span} after {_moment(played.start_ns)}, seed {played.seed}: a row for"
-        f" {_first(groups, played)}, a bar for each stay on the engine.",
+        f"Runs in the first {span} after {_moment(played.start_ns)}, seed {played.seed}: one row for"
+        f" {_first(groups, played)}, one bar for each run.",
         drawing,
     )
 
@@ -147,13 +147,13 @@ def _shares(scenario: schema.Scenario, played: Played, groups: Sequence[GroupPla
     warm_up = ""
     if played.start_ns:
         axes.axvspan(0, played.start_ns, color=_INK, alpha=0.12, linewidth=0, label="warm-up")
-        warm_up = f" Shaded, the {format_time(played.start_ns)} of warm-up, which figures leave out."
+        warm_up = f" The warm-up of {format_time(played.start_ns)}, which figures leave out, is shaded."
     axes.set_ylim(0, None)
     axes.set_xlim(0, played.end_ns)
     axes.set_ylabel("share of the engine (%)")
     _time_axis(axes, "time")
     _legend(axes)
-    kind = "what it is entitled to" if owed.exact else "an estimate of what it is entitled to"
+    kind = "its entitlement" if owed.exact else "an estimate of its entitlement"
     return Plot(
         "shares",
         "Shares over time",
@@ -211,12 +211,12 @@ def _latencies(scenario: schema.Scenario, played: Sequence[Played], groups: Sequ
     _time_axis(axes, "time from arrival until done")
     _legend(axes)
     seeds = f"all {len(played)} seeds together" if len(played) > 1 else f"seed {played[0].seed}"
-    crosses = " Crosses are targets of a p99, which a curve is to pass on the left." if targets else ""
+    crosses = " Crosses are p99 targets; a curve should pass them on the left." if targets else ""
     return Plot(
         "latencies",
         "Latency of requests",
         seeds,
-        f"Part of the requests that were done within a time, those of {seeds}; dotted, on an engine of its own."
+        f"Part of the requests of {seeds} that were done within a time; dotted, on an engine of its own."
         f" {'; '.join(said)}.{crosses}",
         drawing,
     )

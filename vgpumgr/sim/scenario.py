@@ -195,7 +195,11 @@ def _of_a_target(
             yield located(root, (*path, field), f"{who}, it always has work; expected a share or share_error")
         if field == "share_error" and held and all(of_requests):
             who = "every tenant" if target.tenant == "*" else target.tenant
-            yield located(root, (*path, field), f"{who} does not always have work; expected it of who does, or p99")
+            yield located(
+                root,
+                (*path, field),
+                f"{who} does not always have work; expected a tenant that does, or p99",
+            )
 
 
 def _of_the_whole(root: Node, scenario: schema.Scenario) -> Iterator[str]:

@@ -20,8 +20,8 @@ from vgpumgr.sim.report import to_json as report_json
 FORMAT = "vgpumgr.sweep/1"
 MAX_POINTS = 1024
 OBJECTIVE = (
-    "every target met in every seed, or the fewest missed and by least;"
-    " then the least share error in whole percent; then the fewest switches"
+    "every target met in every seed, else the fewest missed, then the smallest miss;"
+    " then the smallest share error in whole percent; then the fewest switches"
 )
 
 
