@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host probe-gpu`: measures what this host's driver and GPU really honour, and what may be concluded from that."""
+"""`host probe-gpu`: measures what this host's driver and GPU really honour, and what follows from it."""
 
 import math
 import re
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 _TESTS = {
     "T1": "equal tenants get equal shares",
     "T2": "shares follow timeslices",
-    "T4": "idle time goes to who has work",
+    "T4": "idle time goes to tenants that have work",
     "T10": "what a switch costs",
-    "T11": "another process stops a tenant, and lets it go on",
+    "T11": "another process can stop and resume a tenant",
 }
 
 
@@ -34,7 +34,7 @@ def _names(names: list[str] | None) -> list[str] | None:
 
 def _time(seconds: float) -> float:
     if not math.isfinite(seconds):
-        raise typer.BadParameter(f"{seconds} is no time")
+        raise typer.BadParameter(f"{seconds} is not a time")
     return seconds
 
 
@@ -42,20 +42,20 @@ def probe_gpu(
     context: typer.Context,
     gpu: Annotated[
         list[str] | None,
-        typer.Option("--gpu", metavar="UUID|INDEX", callback=_names, help="only this one; may be given repeatedly"),
+        typer.Option("--gpu", metavar="UUID|INDEX", callback=_names, help="only this GPU; may be repeated"),
     ] = None,
-    repeats: Annotated[int, typer.Option(min=3, max=100, help="how often each setting is measured")] = 5,
+    repeats: Annotated[int, typer.Option(min=3, max=100, help="measurements of each setting")] = 5,
     seconds: Annotated[
-        float, typer.Option(min=1, max=600, metavar="S", callback=_time, help="for how long each time")
+        float, typer.Option(min=1, max=600, metavar="S", callback=_time, help="length of each measurement")
     ] = 2.0,
     json: Annotated[bool, typer.Option("--json", help="the same as -o json")] = False,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
     """Measure whether this host's NVIDIA GPUs honour a timeslice per tenant; about three minutes each.
 
-    The GPU must be idle. No setting of it is changed. On a host with our agent, root's results are kept for that. Exit
-    status 0: measured; 8: measured, but inconclusive; anything
-    else: a GPU could not be measured, and why.
+    The GPU must be idle. None of its settings is changed. If the host has our agent, results measured by root are
+    stored for it. Exit status 0: measured; 8: measured, but inconclusive; any other: a GPU could not be measured, and
+    the error says why.
     """
     from vgpumgr.gpu import discovery
     from vgpumgr.gpu.probe import document, probe, refused
@@ -98,9 +98,9 @@ def _keep(session: "Session", found: "Sequence[dict[str, Any]]") -> None:
         return
     try:
         for path in probe_results.store(directory, found):
-            session.note(f"kept in {path}")
+            session.note(f"stored in {path}")
     except OSError as error:
-        session.note(f"not kept for the agent: {error.filename or directory}: {error.strerror}")
+        session.note(f"not stored for the agent: {error.filename or directory}: {error.strerror}")
 
 
 def _status(found: "Sequence[dict[str, Any]]", refusals: "Sequence[ProbeRefusedError]") -> Status:
@@ -143,7 +143,7 @@ def _text(one: dict[str, Any]) -> str:
         table(("ENFORCEMENT", "MAY SAY", "USE", "BECAUSE"), words),
     ]
     if not one["conclusive"]:
-        parts.insert(1, "inconclusive: what was measured does not tell; nothing is to be built on it\n")
+        parts.insert(1, "inconclusive: the measurements do not decide; do not rely on them\n")
     return "\n".join(parts)
 
 
@@ -152,7 +152,7 @@ def _each_reason_once(rows: "Iterable[tuple[str, str, str, str]]") -> list[tuple
     said: dict[str, str] = {}
     shown = []
     for name, word, use, because in rows:
-        shown.append((name, word, use, f"as for {said[because]}" if because in said else because))
+        shown.append((name, word, use, f"see {said[because]}" if because in said else because))
         if because:
             said.setdefault(because, name)
     return shown
@@ -170,7 +170,7 @@ def _gate(figures: dict[str, Any]) -> str:
     if not figures:
         return ""
     calls = f"closing takes {figures['close_us']['mean']:.0f} us, opening {figures['open_us']['mean']:.0f} us"
-    return f"gate: {calls}; at the longest {figures['longest_resume_us'] or 0:.0f} us until the next kernel's end\n"
+    return f"gate: {calls}; at most {figures['longest_resume_us'] or 0:.0f} us until the end of the next kernel\n"
 
 
 def _us(us: int | None) -> str:

@@ -116,7 +116,7 @@ class Nvml:
         where = f"GPU {gpu.index} ({gpu.uuid})"
         if gpu.mig:
             raise refuse(
-                Refusal.MIG, f"{where} is in MIG mode, or will be after a reset; its instances share no engine"
+                Refusal.MIG, f"{where} is in MIG mode, or will be after a reset; its instances do not share an engine"
             )
         if gpu.virtualization not in (
             library.NVML_GPU_VIRTUALIZATION_MODE_NONE,
@@ -124,13 +124,13 @@ class Nvml:
         ):
             raise refuse(
                 Refusal.VIRTUALISED,
-                f"{where} is virtualised (mode {gpu.virtualization}): what could be measured is the vGPU scheduler",
+                f"{where} is virtualised (mode {gpu.virtualization}), so only the vGPU scheduler could be measured",
             )
         if gpu.compute_mode != library.NVML_COMPUTEMODE_DEFAULT:
             raise refuse(
                 Refusal.COMPUTE_MODE,
-                f"{where} has compute mode {gpu.compute_mode} (2: prohibited, 3: exclusive process), two processes"
-                " are needed; it is left as it is",
+                f"{where} has compute mode {gpu.compute_mode} (2: prohibited, 3: exclusive process), but the probe"
+                " needs two processes; it does not change the mode",
             )
         self.check_idle(gpu, ours)
 
@@ -201,21 +201,21 @@ def chosen(gpus: Sequence[Gpu], names: Sequence[str]) -> list[Gpu]:
 
 def _refusal(library: Any, error: Any, what: str) -> ProbeRefusedError:
     codes = {
-        library.NVML_ERROR_LIBRARY_NOT_FOUND: (Refusal.NO_DRIVER, "libnvidia-ml.so.1 is not there; install the driver"),
+        library.NVML_ERROR_LIBRARY_NOT_FOUND: (Refusal.NO_DRIVER, "libnvidia-ml.so.1 is missing; install the driver"),
         library.NVML_ERROR_DRIVER_NOT_LOADED: (Refusal.NO_DRIVER, "the nvidia module is not loaded; `modprobe nvidia`"),
         library.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
             Refusal.VERSION_MISMATCH,
-            "library and kernel module are of different releases; reboot, or load the module that is installed",
+            "library and kernel module are of different releases; reboot, or load the installed module",
         ),
         library.NVML_ERROR_NO_PERMISSION: (Refusal.NOT_PERMITTED, "run this as root"),
         library.NVML_ERROR_GPU_IS_LOST: (Refusal.GPU_LOST, "it has fallen off the bus"),
-        library.NVML_ERROR_RESET_REQUIRED: (Refusal.GPU_LOST, "it needs a reset, which is not done here"),
-        library.NVML_ERROR_GPU_NOT_FOUND: (Refusal.GPU_LOST, "it is not there any more"),
+        library.NVML_ERROR_RESET_REQUIRED: (Refusal.GPU_LOST, "it needs a reset, which vgpumgr does not do"),
+        library.NVML_ERROR_GPU_NOT_FOUND: (Refusal.GPU_LOST, "it is gone"),
     }
     if error.value in codes:
         code, todo = codes[error.value]
         return refuse(code, f"{what}: {todo}")
-    return refuse(Refusal.NVML_FAILED, f"{what}: {error}: see `nvidia-smi`, which asks the same library")
+    return refuse(Refusal.NVML_FAILED, f"{what}: {error}; see `nvidia-smi`, which uses the same library")
 
 
 def _name(pid: int) -> str:

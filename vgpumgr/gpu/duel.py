@@ -265,9 +265,7 @@ def _check_shim(running: Running) -> None:
     seen = running.records()
     drivers = [entry for entry in seen if entry["event"] == "driver"]
     if drivers and not drivers[-1]["known"]:
-        raise RigError(
-            "driver_unknown", f"driver {drivers[-1]['version'] or 'without a version'} is not one that is known"
-        )
+        raise RigError("driver_unknown", f"driver {drivers[-1]['version'] or 'without a version'} is not a known one")
     if not any(entry["event"] == "group" and entry["engine_type"] in KERNEL_ENGINES for entry in seen):
         raise RigError(
             "shim_blind", f"tenant {running.tenant}: no channel group was seen; libcuda does not use ioctl()"
@@ -325,7 +323,7 @@ def run(
     if sum(tenant.processes for tenant in tenants) > 1 and any(
         tenant.rounds is None for tenant in tenants if tenant.load != "idle"
     ):
-        raise ValueError("rounds: how long a kernel takes can only be measured where nobody else runs")
+        raise ValueError("rounds: the time of a kernel can only be measured on an idle GPU")
     with tempfile.TemporaryDirectory(prefix="vgpumgr-duel-") as name:
         processes: list[Running] = []
         with _ended(processes):

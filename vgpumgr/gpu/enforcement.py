@@ -175,9 +175,9 @@ def _missed(tests: Tests) -> Iterator[str]:
 
 
 def _values(tests: Tests) -> Iterator[Word]:
-    yield Word(member="requested", word="timeslice_us", use=Use.YES, because="it repeats what was asked for")
+    yield Word(member="requested", word="timeslice_us", use=Use.YES, because="it repeats the requested value")
     use, because = _by_honour(
-        tests, yes=Use.YES, so="shares follow it (T2); say the value the hardware's field holds, rounded down"
+        tests, yes=Use.YES, so="shares follow it (T2); report the value that the hardware's field holds, rounded down"
     )
     yield Word(member="applied", word="timeslice_us", use=use, because=because)
     if use == Use.YES:
@@ -192,14 +192,14 @@ def _scope(tests: Tests) -> Iterator[Word]:
     use, because = _by_honour(
         tests,
         yes=Use.IF,
-        so="if a tenant has one channel group, or its timeslice is divided among them: each group gets one of its own",
+        so="if a tenant has one channel group, or divides its timeslice among its groups: each group gets its own",
     )
     yield Word(member="scope", word="tenant", use=use, because=because)
     use, because = _by_honour(tests, yes=Use.NO, so="two groups of one GPU got different timeslices (T2)")
     if _served_alike(tests):
-        use, because = Use.YES, "all groups are served alike (T1, T2), whatever is set for one"
+        use, because = Use.YES, "all groups are served alike (T1, T2), whatever is set for one of them"
     elif use == Use.NO and not _any_honoured(tests):
-        use, because = Use.UNKNOWN, "shares are neither equal nor as asked (T2)"
+        use, because = Use.UNKNOWN, "shares are neither equal nor as requested (T2)"
     yield Word(member="scope", word="gpu", use=use, because=because)
 
 
@@ -210,20 +210,20 @@ def _any_honoured(tests: Tests) -> bool:
 def _semantics(tests: Tests) -> Iterator[Word]:
     conserves = verdict(tests, "T4")
     use, because = _by_honour(
-        tests, yes=Use.YES, so="shares follow the ratio (T2) and idle time goes to who has work (T4)"
+        tests, yes=Use.YES, so="shares follow the ratio (T2), and idle time goes to tenants that have work (T4)"
     )
     if use == Use.YES and conserves != Verdict.PASS:
         use = Use.NO if conserves == Verdict.FAIL else Use.UNKNOWN
-        because = "idle time is not given to who has work (T4)" if use == Use.NO else f"T4: {conserves}"
+        because = "idle time does not go to tenants that have work (T4)" if use == Use.NO else f"T4: {conserves}"
     yield Word(member="semantics", word="weight", use=use, because=because)
     if verdict(tests, "T1") != Verdict.PASS or conserves not in (Verdict.PASS, Verdict.FAIL):
-        cap = Use.UNKNOWN, "T4 says nothing"
+        cap = Use.UNKNOWN, "nothing follows from T4"
     elif conserves == Verdict.PASS:
         cap = Use.NO, "beside an idle neighbour a tenant gets the whole GPU (T4)"
     else:
         cap = (
             Use.UNKNOWN,
-            "a tenant beside an idle one got less than the GPU (T4); how much at most is not tested",
+            "a tenant beside an idle one got less than the whole GPU (T4); the most that it can get is not tested",
         )
     yield Word(member="semantics", word="cap", use=cap[0], because=cap[1])
 
@@ -233,12 +233,12 @@ def _enforced_by(tests: Tests) -> Iterator[Word]:
         member="enforced_by",
         word="kernel",
         use=Use.NO,
-        because="no kernel module of ours decides: the driver passes timeslices on to the GPU's firmware",
+        because="our kernel module does not decide: the driver passes timeslices to the GPU's firmware",
     )
     has = gate_answer(tests)
     because = f"T11: {tests['T11']['reason']}" if "T11" in tests else "T11 was not run"
     if has == Use.YES:
-        because = "if tenants' work runs in executors that know of the GPU: what has not yielded is stopped (T11)"
+        because = "if tenants' work runs in executors that know the GPU: work that does not yield is stopped (T11)"
     for word in ("kernel+gate", "broker+gate"):
         yield Word(member="enforced_by", word=word, use=Use.IF if has == Use.YES else has, because=because)
     use, because = _by_honour(
@@ -247,7 +247,5 @@ def _enforced_by(tests: Tests) -> Iterator[Word]:
         so="if a process of the host runs the tenants' work and holds the device file: its holder sets timeslices",
     )
     yield Word(member="enforced_by", word="firmware", use=use, because=because)
-    use, because = _by_honour(
-        tests, yes=Use.YES, so="also where tenants hold the device file, as long as they play along"
-    )
+    use, because = _by_honour(tests, yes=Use.YES, so="also if tenants hold the device file, as long as they cooperate")
     yield Word(member="enforced_by", word="cooperative", use=use, because=because)

@@ -113,7 +113,7 @@ def _turn(rig: Rig, rounds: int, seconds: float) -> Turn:
         if not turn.closed:
             raise
         after = "opened again" if turn.opened else "closed"
-        raise NoGateError(f"a tenant whose channels were {after} came to no end: {error.detail}") from error
+        raise NoGateError(f"a tenant whose channels were {after} did not end: {error.detail}") from error
     return turn
 
 
@@ -138,7 +138,7 @@ def _ask(rig: Rig, running: Running, action: str) -> float:
         )
         said = json.loads(done.stdout)
     except (subprocess.SubprocessError, ValueError) as error:
-        raise NotTriedError(f"the process that was to {action} it failed: {error}") from error
+        raise NotTriedError(f"the process that should {action} it failed: {error}") from error
     if "errno" in said:
         raise NotTriedError(f"this process may not {action} it: {os.strerror(said['errno'])}")
     if said["status"]:
@@ -154,20 +154,18 @@ def _handles(running: Running) -> list[int]:
     subdevices = [entry["subdevice"] for entry in seen if entry["event"] == "subdevice" and entry["client"] == client]
     channels = [entry["channel"] for entry in seen if entry["event"] == "channel" and entry["client"] == client]
     if not subdevices or not channels:
-        raise NotTriedError("the shim saw no subdevice or no channel of the client that has the group")
+        raise NotTriedError("the shim saw no subdevice or no channel of the group's client")
     return [groups[0]["fd"], client, subdevices[-1], *channels]
 
 
 def _judged(turns: Sequence[Turn]) -> dict[str, Any]:
     leaked = [turn.done_while_closed() for turn in turns]
     if any(leaked):
-        reason = f"a tenant whose channels were disabled went on: {max(leaked)} kernels"
+        reason = f"a tenant whose channels were disabled continued: {max(leaked)} kernels"
         return _described(Verdict.FAIL, reason, turns)
     if any(turn.goes_on_after_us() is None for turn in turns):
-        return _described(Verdict.FAIL, "a tenant whose channels were enabled again did not go on", turns)
-    return _described(
-        Verdict.PASS, "another process stops a tenant in the middle of its work, and lets it go on", turns
-    )
+        return _described(Verdict.FAIL, "a tenant whose channels were enabled again did not continue", turns)
+    return _described(Verdict.PASS, "another process can stop a tenant in the middle of its work, and resume it", turns)
 
 
 def _described(verdict: Verdict, reason: str, turns: Sequence[Turn]) -> dict[str, Any]:

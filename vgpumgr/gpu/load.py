@@ -40,7 +40,7 @@ def say(event: str, **members: Any) -> None:
 def hear() -> None:
     """Wait for a line. End the process if its parent is gone."""
     if not sys.stdin.readline():
-        sys.exit("load: nobody is there to say go")
+        sys.exit("load: standard input ended before the start")
 
 
 def end_with_parent() -> None:

@@ -58,8 +58,8 @@ class Watch:
         if others:
             raise refuse(
                 Refusal.BUSY,
-                f"GPU {self._gpu.index} ({self._gpu.uuid}) was used while it was measured, by"
-                f" {', '.join(map(str, others))}; nothing is concluded",
+                f"GPU {self._gpu.index} ({self._gpu.uuid}) was used during the measurement, by"
+                f" {', '.join(map(str, others))}; the results are void",
             )
 
     def _look_until_over(self) -> None:
@@ -74,8 +74,8 @@ class Watch:
             except Exception as error:
                 self._failed = refuse(
                     Refusal.NVML_FAILED,
-                    f"GPU {self._gpu.index} ({self._gpu.uuid}): nobody looked who was on it, so nothing is concluded:"
-                    f" {type(error).__name__}: {error}",
+                    f"GPU {self._gpu.index} ({self._gpu.uuid}): its processes could not be watched, so the results are"
+                    f" void: {type(error).__name__}: {error}",
                 )
                 return
             self._seen |= {process.pid: process for process in found}

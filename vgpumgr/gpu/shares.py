@@ -74,9 +74,9 @@ class Effort:
 
     def __post_init__(self) -> None:
         if self.repeats < LEAST_REPEATS:
-            raise ValueError(f"repeats: {self.repeats}, at least {LEAST_REPEATS} make an interval")
+            raise ValueError(f"repeats: {self.repeats}; an interval needs at least {LEAST_REPEATS}")
         if not 0 < self.seconds < math.inf:
-            raise ValueError(f"seconds: {self.seconds} is no time")
+            raise ValueError(f"seconds: {self.seconds} is not a time")
 
 
 SHORT = Effort()
@@ -135,7 +135,9 @@ def run(rig: Rig, *, effort: Effort = SHORT, told: Callable[[str], None] = lambd
     if tests["T2"]["verdict"] == Verdict.PASS:
         tests["T10"] = _t10(bench.measure("T10", (ALONE, *SWITCHING)))
     else:
-        tests["T10"] = _not_run(f"T2: {tests['T2']['reason']}; what switching costs shows only where timeslices count")
+        tests["T10"] = _not_run(
+            f"T2: {tests['T2']['reason']}; the cost of switches shows only if timeslices are honoured"
+        )
     return tests
 
 
@@ -190,8 +192,8 @@ def _t1(measured: Measured) -> dict[str, Any]:
     verdict = _verdict(places)
     reason = {
         Verdict.PASS: "equal tenants get equal shares",
-        Verdict.FAIL: "equal tenants do not get equal shares: something else than timeslices decides here",
-        Verdict.INCONCLUSIVE: "the shares of equal tenants vary too much; measure longer or oftener",
+        Verdict.FAIL: "equal tenants do not get equal shares, so something other than timeslices decides",
+        Verdict.INCONCLUSIVE: "the shares of equal tenants vary too much; increase --seconds or --repeats",
     }[verdict]
     return {"verdict": verdict, "reason": reason, "figures": {}, "settings": settings}
 
@@ -215,11 +217,11 @@ def _t2(measured: Measured) -> dict[str, Any]:
         reason = f"the driver refused: {', '.join(refused)}"
     elif "inconclusive" in outcomes:
         verdict, honoured = Verdict.INCONCLUSIVE, Honoured.UNKNOWN
-        reason = "some shares vary too much, or the time is too short, to tell"
+        reason = "some shares vary too much, or the time is too short, to decide"
     elif set(outcomes) == {"honoured"}:
         verdict, honoured, reason = Verdict.PASS, Honoured.YES, "shares follow timeslices"
     elif "honoured" in outcomes:
-        verdict, honoured, reason = Verdict.FAIL, Honoured.PARTLY, "shares follow some timeslices, and not others"
+        verdict, honoured, reason = Verdict.FAIL, Honoured.PARTLY, "shares follow some timeslices, but not others"
     else:
         verdict, honoured, reason = Verdict.FAIL, Honoured.NO, "shares do not follow timeslices"
     return {"verdict": verdict, "reason": reason, "figures": {"honoured": honoured}, "settings": settings}
@@ -245,14 +247,14 @@ def _t4(alone: Sequence[Duel], beside_idle: Sequence[Duel]) -> dict[str, Any]:
     found = interval(ratios)
     verdict = _verdict([place(found, 1 - TOLERANCE, math.inf)])
     reason = {
-        Verdict.PASS: "beside an idle tenant another gets the whole GPU",
-        Verdict.FAIL: "beside an idle tenant another does not get the whole GPU",
-        Verdict.INCONCLUSIVE: "the rate beside an idle tenant varies too much to tell",
+        Verdict.PASS: "beside an idle tenant, another gets the whole GPU",
+        Verdict.FAIL: "beside an idle tenant, another does not get the whole GPU",
+        Verdict.INCONCLUSIVE: "the rate beside an idle tenant varies too much to decide",
     }[verdict]
     if verdict == Verdict.PASS and found.high > 1 + TOLERANCE:
         verdict, reason = (
             Verdict.INCONCLUSIVE,
-            "the rate beside an idle tenant is more than alone: something else changed",
+            "the rate beside an idle tenant is higher than alone, so something else changed",
         )
     figures = {"share_of_exclusive": found.document()}
     settings = [{"timeslice_us": {"A": BESIDE_IDLE.a_us, "B": BESIDE_IDLE.b_us}, "samples": ratios}]
@@ -276,8 +278,8 @@ def _t10(measured: Measured) -> dict[str, Any]:
     )
     reason = {
         Verdict.PASS: "one cost per switch explains the throughput at all timeslices",
-        Verdict.FAIL: "throughput does not fall as one cost per switch would have it",
-        Verdict.INCONCLUSIVE: "throughput varies too much to tell whether one cost per switch explains it",
+        Verdict.FAIL: "one cost per switch does not explain the throughput",
+        Verdict.INCONCLUSIVE: "throughput varies too much to decide whether one cost per switch explains it",
     }[verdict]
     figures: dict[str, Any] = {
         "throughput": [[us, one.mean] for us, one in zip(slices, obtained, strict=True)],

@@ -142,7 +142,7 @@ def test_a_gpu_that_ignores_them(command: Command, fakerm: Callable[..., FakeRm]
     assert status == 0
     assert out.splitlines()[1:3] == ["timeslices: ignored", "gate: yes"]
     assert "\ngate: closing takes " in out
-    assert "T11 pass another process stops a tenant, and lets it go on" in " ".join(out.split())
+    assert "T11 pass another process can stop and resume a tenant" in " ".join(out.split())
     assert "T2 fail shares follow timeslices shares do not follow timeslices" in " ".join(out.split())
     assert "timeslices are not honoured (T2)" in out
     assert "inconclusive" not in out
@@ -176,7 +176,7 @@ def test_what_is_inconclusive_is_said_to_people(command: Command, monkeypatch: p
     results(monkeypatch, t2="inconclusive", honoured="unknown")
     status, out, _ = command()
     assert status == 8
-    assert "inconclusive: what was measured does not tell; nothing is to be built on it" in out
+    assert "inconclusive: the measurements do not decide; do not rely on them" in out
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_what_was_measured_is_kept_where_there_is_an_agent(
     status, _, said = command()
     assert status == 0
     [path] = kept.iterdir()
-    assert f"kept in {path}" in said
+    assert f"stored in {path}" in said
     assert switch_cost_us(kept, path.stem) == 80
 
     path.unlink()
@@ -213,7 +213,7 @@ def test_what_was_measured_is_kept_where_there_is_an_agent(
     status, out, said = command()
     assert status == 0
     assert "switch cost: 80 us, 75 to 85" in out.splitlines()
-    assert "not kept for the agent" in said
+    assert "not stored for the agent" in said
 
 
 def test_one_sentence_is_said_once(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,7 +365,7 @@ def test_bad_values_are_usage(command: Command, fake_nvml: FakeNvml, arguments: 
 
 def test_all_exit_statuses_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--help"], Session())
-    assert "8 inconclusive, or warnings only" in " ".join(capsys.readouterr().out.split())
+    assert "8 inconclusive, a target missed, or warnings only" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs/evidence").glob("*-probe.json")), ids=lambda path: path.stem)

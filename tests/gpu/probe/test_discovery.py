@@ -199,7 +199,7 @@ def test_what_the_library_says_is_not_said_again(pynvml: Any, fake_nvml: FakeNvm
     fake_nvml.says("init 12")
     with pytest.raises(ProbeRefusedError) as caught, opened(pynvml):
         pass
-    assert str(caught.value) == "opening NVML: libnvidia-ml.so.1 is not there; install the driver"
+    assert str(caught.value) == "opening NVML: libnvidia-ml.so.1 is missing; install the driver"
 
 
 def test_nobody_looking_is_never_silent(pynvml: Any, fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def test_a_tenant_is_stopped_and_goes_on_and_its_neighbour_works_all_the_time() 
 def test_one_that_says_ok_and_goes_on_fails() -> None:
     found = outcome(Behaviour(stops=False))
     assert found["verdict"] == "fail"
-    assert found["reason"].startswith("a tenant whose channels were disabled went on: ")
+    assert found["reason"].startswith("a tenant whose channels were disabled continued: ")
     assert min(found["figures"]["done_while_closed"]) > 10
 
 
@@ -50,7 +50,7 @@ def test_one_that_does_not_go_on_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duel, "PATIENCE_S", 3.0)
     found = outcome(Behaviour(resumes=False))
     assert found["verdict"] == "fail"
-    assert found["reason"].startswith("a tenant whose channels were opened again came to no end: ")
+    assert found["reason"].startswith("a tenant whose channels were opened again did not end: ")
 
 
 def test_a_driver_that_refuses_has_no_gate() -> None:
@@ -78,7 +78,7 @@ def test_nor_if_the_process_that_should_close_it_fails(monkeypatch: pytest.Monke
     monkeypatch.setattr(gate, "_MODULE", ("-c", "raise SystemExit(3)"))
     found = outcome()
     assert found["verdict"] == "not_run"
-    assert found["reason"].startswith("the process that was to close it failed: ")
+    assert found["reason"].startswith("the process that should close it failed: ")
 
 
 def test_a_rig_that_fails_before_anything_is_closed_is_no_verdict() -> None:
