@@ -6,7 +6,7 @@ A code never changes and never gets another meaning. A code that is never raised
     VgpumgrError
     ├── ControlUnavailableError     control.unavailable     the kernel module or mdev support is missing
     ├── ControlProtocolError        control.protocol        the kernel's answer is not valid
-    ├── DumpInterruptedError        control.interrupted     objects came and went during every attempt to list them
+    ├── DumpInterruptedError        control.interrupted     a list changed during every attempt to read it
     ├── ApiError                    api.refused             the API refused; an instance carries the API's own code
     ├── ApiUnreachableError         api.unreachable         no connection, no TLS, or no answer in time
     ├── ApiAnswerError              api.answer              the answer is not from our API, or from another version

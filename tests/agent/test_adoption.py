@@ -94,8 +94,8 @@ def test_what_is_said_names_the_file_that_says_so(kernel: FakeKernel) -> None:
     [
         ({"driver": "nvidia"}, "needs engine 'lease'"),
         ({"driver": "nvidia", "engine": "soft"}, "needs engine 'lease'"),
-        ({"driver": "vgpumgr", "engine": "lease"}, "leave it out"),
-        ({"driver": "a/b", "engine": "lease"}, "no name of a driver"),
+        ({"driver": "vgpumgr", "engine": "lease"}, "omit it"),
+        ({"driver": "a/b", "engine": "lease"}, "not the name of a driver"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_with_the_reason(

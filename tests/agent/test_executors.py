@@ -77,8 +77,8 @@ def test_one_that_is_never_ready_is_ended(
     ("text", "code", "said"),
     [
         (f'[gpus."{GPU}"]\nengine = "lease"', "executor.failed", "names no library"),
-        ('[executor]\nlibrary = "/lib/x y"', "settings.invalid", r"executor\.library: a whole path"),
-        ("[executor", "settings.invalid", "not TOML"),
+        ('[executor]\nlibrary = "/lib/x y"', "settings.invalid", r"executor\.library: must be an absolute path"),
+        ("[executor", "settings.invalid", "not valid TOML"),
     ],
 )
 def test_settings_that_say_too_little_or_nonsense_are_named(

@@ -153,7 +153,7 @@ def test_who_computes_is_cut_off_before_the_driver_has_to_let_go(adopted: Gpu) -
 
 def test_our_driver_does_not_take_a_function_while_a_vm_keeps_a_slice_of_it(adopted: Gpu) -> None:
     with at_work(adopted) as (blue, _):
-        with pytest.raises(RefusedError, match="did not take it"):
+        with pytest.raises(RefusedError, match="did not accept it"):
             adopted.sysfs.bind(ADDRESS)
         assert adopted.slice_stats(blue.uuid).open
     poll(lambda: gone(adopted))

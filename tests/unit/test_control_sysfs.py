@@ -184,7 +184,7 @@ def test_binding_takes_the_function_from_another_driver(kernel: FakeKernel) -> N
 
 
 def test_binding_to_a_driver_that_does_not_take_it_is_refused(kernel: FakeKernel) -> None:
-    with pytest.raises(UnknownGpuError, match="did not take it"):
+    with pytest.raises(UnknownGpuError, match="did not accept it"):
         Sysfs(kernel.paths).bind(GPU, "absent")
 
 

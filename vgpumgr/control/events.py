@@ -59,7 +59,7 @@ class Watch:
         found = control.find_family()
         self._family = found.id
         if protocol.EVENTS_GROUP not in found.groups:
-            raise ControlUnavailableError("vgpumgr.ko is of a version that tells no events")
+            raise ControlUnavailableError("vgpumgr.ko is too old to report events")
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_GENERIC)
         try:
             self._socket.setblocking(False)

@@ -130,12 +130,14 @@ def parse(tables: Mapping[str, Any]) -> HostSettings:
     for gpu, said in _table("gpus", tables.get("gpus", {})).items():
         where = f"gpus.{gpu!a}"
         if not is_pci_address(gpu):
-            raise ValueError(f"{where}: no PCI address; `lspci -D` prints them, as 0000:3b:00.0")
+            raise ValueError(f"{where}: not a PCI address; `lspci -D` prints them, like 0000:3b:00.0")
         of_gpu = _table(where, said)
         _known(where, of_gpu, {"engine", "driver", "executor", "workload", "socket_group"})
         engine = of_gpu.get("engine", "")
         if not isinstance(engine, str) or (engine and not _ENGINE.fullmatch(engine)):
-            raise ValueError(f"{where}.engine: no name of an engine; `cat vgpu/engines` below the GPU lists them")
+            raise ValueError(
+                f"{where}.engine: not the name of an engine; `cat vgpu/engines` in the GPU's sysfs directory lists them"
+            )
         driver = _driver(f"{where}.driver", of_gpu.get("driver", ""), engine)
         executor = _executor(f"{where}.executor", of_gpu.get("executor", {}), common)
         processes, group = _workload(where, of_gpu, executor)
@@ -159,9 +161,9 @@ def load(path: Path, *, trusted: bool = False) -> HostSettings:
     except OSError as error:
         raise ExecutorSettingsError(f"{path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ExecutorSettingsError(f"{path}: not TOML: {error}") from error
+        raise ExecutorSettingsError(f"{path}: not valid TOML: {error}") from error
     if trusted and (status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
-        raise ExecutorSettingsError(f"{path}: others than root may write it; chown root and chmod 644")
+        raise ExecutorSettingsError(f"{path}: users other than root may write it; `chown root` and `chmod 644` it")
     try:
         return parse(document)
     except ValueError as error:
@@ -172,9 +174,9 @@ def _driver(where: str, said: object, engine: str) -> str:
     if not said:
         return ""
     if not isinstance(said, str) or not _DRIVER.fullmatch(said):
-        raise ValueError(f"{where}: no name of a driver; `lspci -k` prints it, as nvidia")
+        raise ValueError(f"{where}: not the name of a driver; `lspci -k` prints it, like nvidia")
     if said == DRIVER:
-        raise ValueError(f"{where}: leave it out for a GPU that is given to {DRIVER}, and list that in gpus")
+        raise ValueError(f"{where}: omit it for a GPU that {DRIVER} drives, and list that GPU in /etc/vgpumgr/gpus")
     if engine != LENDING:
         raise ValueError(f"{where}: a GPU that {said} keeps needs engine {LENDING!r}")
     return said
@@ -184,16 +186,16 @@ def _workload(where: str, said: Mapping[str, Any], executor: ExecutorSettings) -
     """Return whether a GPU is for processes, and the group whose users may start them."""
     workload, group = said.get("workload", "vm"), said.get("socket_group", "")
     if workload not in ("vm", "process"):
-        raise ValueError(f'{where}.workload: "vm", or "process" for programs of this host')
+        raise ValueError(f'{where}.workload: must be "vm", or "process" for programs of this host')
     if group and (workload == "vm" or not isinstance(group, str) or not _GROUP.fullmatch(group)):
-        raise ValueError(f'{where}.socket_group: the name of a group, for a GPU with workload = "process"')
+        raise ValueError(f'{where}.socket_group: must be the name of a group, for a GPU with workload = "process"')
     if workload == "vm":
         return False, ""
     for name in ("engine", "driver"):
         if said.get(name):
-            raise ValueError(f'{where}.{name}: our module has no part in a GPU with workload = "process"; leave it out')
+            raise ValueError(f'{where}.{name}: a GPU with workload = "process" does not use vgpumgr.ko; omit it')
     if executor.nvidia is None:
-        raise ValueError(f'{where}.executor.nvidia: the N of its /dev/nvidiaN, which workload = "process" needs')
+        raise ValueError(f'{where}.executor.nvidia: workload = "process" needs it; give the N of its /dev/nvidiaN')
     return True, str(group)
 
 
@@ -205,22 +207,22 @@ def _executor(where: str, said: object, base: ExecutorSettings) -> ExecutorSetti
         if name in _RANGES:
             least, most = _RANGES[name]
             if type(value) is not int or not least <= value <= most:
-                raise ValueError(f"{where}.{name}: a number from {least} to {most}")
+                raise ValueError(f"{where}.{name}: must be a number from {least} to {most}")
             changes[name] = value
         elif isinstance(value, str) and _PATH.fullmatch(value):
             changes[name] = Path(value)
         else:
-            raise ValueError(f"{where}.{name}: a whole path of letters, digits and _./+:@~-")
+            raise ValueError(f"{where}.{name}: must be an absolute path of letters, digits and _./+:@~-")
     return replace(base, **changes)
 
 
 def _table(where: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: a table")
+        raise ValueError(f"{where}: must be a table")
     return value
 
 
 def _known(where: str, table: Mapping[str, Any], names: set[str]) -> None:
     for name in table:
         if name not in names:
-            raise ValueError(f"{where}.{name}: there is no such setting; there are {', '.join(sorted(names))}")
+            raise ValueError(f"{where}.{name}: unknown setting; known settings: {', '.join(sorted(names))}")

@@ -33,7 +33,7 @@ def decode_family(attributes: bytes) -> Family:
     """Decode an answer or a message of the controller. ControlProtocolError without a number."""
     found = dict(wire.decode_attributes(attributes))
     if FAMILY_ID not in found:
-        raise ControlProtocolError("the kernel named no id for the netlink family")
+        raise ControlProtocolError("the kernel gave no id for the netlink family")
     groups = {}
     for _, nested in wire.decode_attributes(found.get(_FAMILY_GROUPS, b"")):
         group = dict(wire.decode_attributes(nested))

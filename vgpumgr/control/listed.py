@@ -34,10 +34,10 @@ class Trouble(StrEnum):
 
 
 SETTINGS = frozenset({Trouble.ENGINE, Trouble.OPEN_TO_ALL})
-"""What writing an attribute of the GPU may mend."""
+"""Reasons that writing an attribute of the GPU may remove."""
 
 MENDABLE = frozenset({Trouble.MODULE_MISSING, Trouble.UNBOUND, Trouble.UNADOPTED}) | SETTINGS
-"""What binding or adopting the GPU once more may mend. A GPU that another driver holds is never taken from it."""
+"""Reasons that binding or adopting the GPU again may remove. A GPU is never taken from another driver."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ def unusable(sysfs: Sysfs, *, bound_only: bool = False) -> list[Unusable]:
                 gpu="",
                 code=Trouble.UNREADABLE,
                 found=f"{sysfs.paths.listed_gpus}, which lists this host's GPUs, cannot be read: {error.strerror}",
-                todo="make it readable for all",
+                todo="make it readable for all users",
             )
         ]
     check = _binding if bound_only else trouble
@@ -116,8 +116,8 @@ def _binding(sysfs: Sysfs, gpu: str) -> Unusable | None:
         return Unusable(
             gpu=ascii(gpu[:_SHOWN]),
             code=Trouble.MALFORMED,
-            found=f"a line of {paths.listed_gpus} that is no PCI address",
-            todo="write it as `lspci -D` does, as 0000:3b:00.0",
+            found=f"a line of {paths.listed_gpus} that is not a PCI address",
+            todo="write it as `lspci -D` does, like 0000:3b:00.0",
         )
     kept_by = adoptable(paths).get(gpu)
     where = paths.agent_settings if kept_by else paths.listed_gpus
@@ -127,13 +127,13 @@ def _binding(sysfs: Sysfs, gpu: str) -> Unusable | None:
         return _adoption(sysfs, gpu, kept_by)
     driver = sysfs.driver(gpu)
     if driver not in (None, DRIVER):
-        todo = f"stop what uses it and unbind it, or take it out of {paths.listed_gpus}"
+        todo = f"stop the programs that use it and unbind it, or remove it from {paths.listed_gpus}"
         return found(Trouble.HELD, f"the driver {driver} has it", todo)
     if driver == DRIVER:
         return None
     if not paths.module.is_dir():
         return found(Trouble.MODULE_MISSING, "vgpumgr.ko is not loaded, and udev did not load it", "`modprobe vgpumgr`")
-    return found(Trouble.UNBOUND, "vgpumgr.ko does not have it", "see dmesg, and whether udev has 60-vgpumgr.rules")
+    return found(Trouble.UNBOUND, "vgpumgr.ko does not have it", "see dmesg, and check that udev has 60-vgpumgr.rules")
 
 
 def _adoption(sysfs: Sysfs, gpu: str, wanted: str) -> Unusable | None:
@@ -144,13 +144,13 @@ def _adoption(sysfs: Sysfs, gpu: str, wanted: str) -> Unusable | None:
         return Unusable(gpu=gpu, code=code, found=what, todo=todo)
 
     if _is_listed(paths, gpu):
-        what = f"{paths.listed_gpus} gives it to {DRIVER}, and {paths.agent_settings} says that {wanted} keeps it"
-        return found(Trouble.TWICE, what, "take it out of one of them")
+        what = f"{paths.listed_gpus} gives it to {DRIVER}, but {paths.agent_settings} says that {wanted} keeps it"
+        return found(Trouble.TWICE, what, "remove it from one of them")
     if driver is None:
-        what = f"no driver has it, and {paths.agent_settings} says that {wanted} does"
-        return found(Trouble.DRIVERLESS, what, f"`modprobe {wanted}`; see dmesg if that does not take it")
+        what = f"no driver has it, but {paths.agent_settings} says that {wanted} does"
+        return found(Trouble.DRIVERLESS, what, f"`modprobe {wanted}`; if the driver does not bind it, see dmesg")
     if driver != wanted:
-        what = f"the driver {driver} has it, and {paths.agent_settings} says that {wanted} does"
+        what = f"the driver {driver} has it, but {paths.agent_settings} says that {wanted} does"
         return found(Trouble.HELD, what, f"correct that, or unbind it from {driver} and bind it to {wanted}")
     if not paths.module.is_dir():
         return found(Trouble.MODULE_MISSING, "vgpumgr.ko is not loaded, and udev did not load it", "`modprobe vgpumgr`")
@@ -178,7 +178,7 @@ def _engine(sysfs: Sysfs, gpu: str) -> Unusable | None:
     return Unusable(
         gpu=gpu,
         code=Trouble.ENGINE,
-        found=f"its engine is {present}, and {sysfs.paths.agent_settings} asks for {wanted}",
+        found=f"its engine is {present}, but {sysfs.paths.agent_settings} asks for {wanted}",
         todo="stop the VMs that use it, and unbind it from vgpumgr once; the agent binds it again",
     )
 

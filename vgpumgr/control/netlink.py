@@ -241,7 +241,7 @@ class Control:
             answers, interrupted = self._exchange(command, wire.DUMP, attributes)
             if not interrupted:
                 return [decode_values(protocol.ATTRIBUTES[command], found) for found in answers]
-        raise DumpInterruptedError(f"{_operation(command)}: objects came and went during {_DUMP_ATTEMPTS} attempts")
+        raise DumpInterruptedError(f"{_operation(command)}: the list changed during each of {_DUMP_ATTEMPTS} attempts")
 
     def _exchange(self, command: Command, flags: int, attributes: bytes) -> tuple[list[bytes], bool]:
         """Return the attributes of each answer, and whether a list was interrupted, which any message may say."""
@@ -295,7 +295,7 @@ def _number_of(command: Command, field: str, words: type[IntEnum], word: str | N
             return member.value
     known = ", ".join(member.name.lower() for member in words)
     raise InvalidFieldError(
-        operation=_operation(command), errno=_EINVAL, field=field, reason=f"{word!r} is none of {known}"
+        operation=_operation(command), errno=_EINVAL, field=field, reason=f"{word!r} is not one of {known}"
     )
 
 

@@ -160,7 +160,7 @@ class Sysfs:
             self._write(operation, device / "driver" / "unbind", f"{address}\n", "unbind")
         self._write(operation, self.paths.pci_probe, f"{address}\n", "drivers_probe")
         if self.driver(address) != driver:
-            raise refused(operation=operation, errno=errno.ENODEV, reason="the driver did not take it; see dmesg")
+            raise refused(operation=operation, errno=errno.ENODEV, reason="the driver did not accept it; see dmesg")
 
     def announce(self, address: str) -> None:
         """Make udev run its rules for a PCI function as if it had just appeared. UnknownGpuError, NotPermittedError."""

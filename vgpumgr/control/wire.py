@@ -156,7 +156,7 @@ def decode_status(message: Message) -> Status:
     at = 4
     if message.type == ERROR:  # the request follows, either its header or all of it
         if len(message.body) < 4 + _HEADER.size:
-            raise ControlProtocolError("an error without the request it answers")
+            raise ControlProtocolError("an error without the request that it answers")
         length: int = struct.unpack_from("=I", message.body, 4)[0]
         at += _HEADER.size if number == 0 or message.flags & CAPPED else _padded(length)
     return _decode_extended_ack(-number, message.body[at:])
