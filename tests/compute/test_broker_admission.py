@@ -50,28 +50,28 @@ def reserve(reserve_us: int, period_us: int = 100_000) -> str:
         (
             "[engine]\nchunk_us = 2000000\n" + BLUE + reserve(1000),
             "tenants.blue.reserve_period_us",
-            "no period is long enough while engine.chunk_us is 2000000; make that shorter",
+            "no period is long enough while engine.chunk_us is 2000000; shorten engine.chunk_us",
         ),
         ("[engine]\nmin_chunk_us = 50000\n" + BLUE, "engine.min_chunk_us", "at most 5000: engine.chunk_us"),
         (
             BLUE + "cap_permille = 200\n" + reserve(25_000),
             "tenants.blue.reserve_us",
-            "it is 250 permille of reserve_period_us, more than its cap: cap_permille is 200",
+            "250 permille of reserve_period_us exceeds the tenant's cap, 200 permille",
         ),
         (
             QUICK + "weight = 1\n" + reserve(25_000) + RED + "weight = 5\n",
             "tenants.quick.reserve_us",
-            "it is 250 permille of reserve_period_us, more than its share by weight, 166.7 permille",
+            "250 permille of reserve_period_us exceeds the tenant's share by weight, 166.7 permille",
         ),
         (
             QUICK + "weight = 1\n" + reserve(25_000) + RED + "weight = 5\n" + reserve(1000),
             "tenants.quick.reserve_us",
-            "it is 250 permille of reserve_period_us, more than its share by weight, 166.7 permille",
+            "250 permille of reserve_period_us exceeds the tenant's share by weight, 166.7 permille",
         ),
         (
             QUICK + reserve(30_000) + RED + reserve(20_000),
             "tenants.red.reserve_us",
-            "all reservations, and a chunk_us for each, are 600 permille; engine.reserve_limit_permille is 500",
+            "all reservations, with a chunk_us for each, add up to 600 permille; engine.reserve_limit_permille is 500",
         ),
     ],
 )

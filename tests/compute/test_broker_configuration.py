@@ -82,7 +82,7 @@ def test_turns_of_the_gate_are_for_native_tenants_and_others(tmp_path: Path) -> 
         (GPU + "[native]\nturns = 'turns'\n" + BLUE, 'native.turns: must be "firmware" or "gate"'),
         (GPU + "[native]\nperiod_us = 19999\n" + BLUE, "native.period_us: must be at least 20000"),
         (GPU + "[native]\nperiod_us = 100001\n" + BLUE, "native.period_us: must be at most 100000"),
-        (GPU + "[native]\nlimit = 3\n" + BLUE, "native.limit: there is no such field"),
+        (GPU + "[native]\nlimit = 3\n" + BLUE, "native.limit: unknown field"),
         ("native = true\n" + BLUE, "native: must be a table: write [native]"),
     ],
 )
@@ -125,8 +125,8 @@ def test_everything_is_given_in_bytes_and_nanoseconds(tmp_path: Path) -> None:
         ("engine = 3\n" + BLUE, "engine: must be a table: write [engine]"),
         ("".join(f"[tenants.t{number}]\n" for number in range(257)), "tenants: there are at most 256"),
         ("run_directory = 3\n" + BLUE, "run_directory: must be a text in quotes"),
-        ("colour = 3\n" + BLUE, "colour: there is no such field"),
-        (BLUE + "wieght = 3\n", "tenants.blue.wieght: there is no such field"),
+        ("colour = 3\n" + BLUE, "colour: unknown field"),
+        (BLUE + "wieght = 3\n", "tenants.blue.wieght: unknown field"),
         (BLUE + "weight = 0\n", "tenants.blue.weight: must be at least 1"),
         (BLUE + "weight = '3'\n", "tenants.blue.weight: must be a whole number"),
         (BLUE + "weight = 3\nshare_permille = 3\n", "tenants.blue: weight and share_permille are the same"),
@@ -176,7 +176,7 @@ def test_every_field_is_in_the_manual_with_its_bounds(table: type[Tenant] | type
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (BLUE + "socket_group = 'no-such-group'\n", "tenants.blue.socket_group: there is no group 'no-such-group'"),
+        (BLUE + "socket_group = 'no-such-group'\n", "tenants.blue.socket_group: unknown group 'no-such-group'"),
         ('[accelerator]\nlibrary = "x.so"\n' + BLUE, "accelerator.library: x.so is not an absolute path"),
         ('[accelerator]\nlibrary = "/no/x.so"\n' + BLUE, "accelerator.library: /no/x.so does not exist"),
     ],

@@ -96,7 +96,7 @@ def _period_bound(tenant: Mapping[str, Any], engine: Mapping[str, int]) -> str:
         return True
 
     if not is_long_enough(LONGEST_PERIOD_US):
-        return f"no period is long enough while engine.chunk_us is {_us(engine['chunk_ns'])}; make that shorter"
+        return f"no period is long enough while engine.chunk_us is {_us(engine['chunk_ns'])}; shorten engine.chunk_us"
     bound_us = 1 + bisect_left(range(1, LONGEST_PERIOD_US), True, key=is_long_enough)
     return f"at least {bound_us}{_times(bound_us * NS_PER_US, engine, 'chunk')}"
 
@@ -104,10 +104,10 @@ def _period_bound(tenant: Mapping[str, Any], engine: Mapping[str, int]) -> str:
 def _reserve_fault(tenant: Mapping[str, Any], tenants: Sequence[Mapping[str, Any]], engine: Mapping[str, int]) -> Fault:
     """Return which bound a reservation exceeds. The core only says that one does."""
     where = f"tenants.{tenant['name']}.reserve_us"
-    said = "it is {} permille of reserve_period_us, more than its"
+    said = "{} permille of reserve_period_us exceeds the tenant's"
     own = _reserved(tenant)
     if tenant["cap_ns"] and own > (cap := Fraction(tenant["cap_ns"], tenant["cap_period_ns"])):
-        return where, f"{said.format(_permille(own))} cap: cap_permille is {_permille(cap)}"
+        return where, f"{said.format(_permille(own))} cap, {_permille(cap)} permille"
     weights = sum(each["weight"] for each in tenants)
     # This tenant's weight may have reduced another tenant's share below that tenant's reservation.
     for each in (tenant, *tenants):
@@ -116,7 +116,7 @@ def _reserve_fault(tenant: Mapping[str, Any], tenants: Sequence[Mapping[str, Any
             return where, f"{said.format(_permille(reserved))} share by weight, {_permille(share)} permille"
     total = sum((_reserved(each, more_ns=engine["chunk_ns"]) for each in tenants), start=Fraction(0))
     return where, (
-        f"all reservations, and a chunk_us for each, are {_permille(total)} permille;"
+        f"all reservations, with a chunk_us for each, add up to {_permille(total)} permille;"
         f" engine.reserve_limit_permille is {engine['reserve_limit_permille']}"
     )
 

@@ -12,6 +12,6 @@ def directory_of(claim: UUID, brokers: Path) -> Path:
     found = next(iter(sorted(brokers.glob(f"*/{claim}.sock"))), None)
     if found is None:
         raise BrokerUnreachableError(
-            f"no broker of this host has claim {claim}; `vgpumgr describe slice {claim}` names its host and says why"
+            f"no broker of this host has claim {claim}; `vgpumgr describe slice {claim}` shows its host and the reason"
         )
     return found.parent

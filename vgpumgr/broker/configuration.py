@@ -84,8 +84,8 @@ class Engine(Table):
     def _fits(self) -> Self:
         if self.chunk_us < self.grace_us:
             raise ValueError(
-                f"chunk_us is {self.chunk_us}, and must be at least grace_us, {self.grace_us}:"
-                " it is the grace and what freezing takes"
+                f"chunk_us is {self.chunk_us}, and must be at least grace_us, {self.grace_us},"
+                " because it includes the grace and the time to freeze a program"
             )
         return self
 
@@ -163,7 +163,7 @@ class Configuration(Table):
         for name, tenant in self.tenants.items():
             if not tenant.native:
                 raise ValueError(
-                    'native.turns: with "firmware" the GPU divides its time by itself, so that there are no turns for'
+                    'native.turns: with "firmware" the GPU divides its time by itself, so there are no turns for'
                     f' tenants.{name}, which is not native; use turns = "gate", or make all tenants native'
                 )
             if tenant.reserve_us is not None:
@@ -180,11 +180,11 @@ def read(path: Path) -> Configuration:
     except OSError as error:
         raise SettingsError(f"{path}: {(error.strerror or str(error)).lower()}; give a configuration file") from None
     if len(content) > MAX_BYTES:
-        raise SettingsError(f"{path} is larger than {MAX_BYTES} bytes; is it a configuration?")
+        raise SettingsError(f"{path} is larger than {MAX_BYTES} bytes; check that it is a configuration file")
     try:
         found = tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is no TOML: {error}; correct it") from None
+        raise SettingsError(f"{path} is not valid TOML: {error}; correct it") from None
     try:
         return Configuration.model_validate(found)
     except ValidationError as error:
@@ -251,7 +251,7 @@ def _processors(accelerator: Accelerator, library: Path | None) -> int:
     if accelerator.processors > there:
         raise field_invalid(
             "accelerator.processors",
-            f"{accelerator.processors} is more than the {there} of this machine; leave it out to take all",
+            f"{accelerator.processors} is more than the {there} of this machine; omit it to use all",
         )
     return accelerator.processors
 
@@ -308,4 +308,4 @@ def _group(tenant: str, name: str) -> int:
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
-        raise SettingsError(f"tenants.{tenant}.socket_group: there is no group {name[:80]!r}") from None
+        raise SettingsError(f"tenants.{tenant}.socket_group: unknown group {name[:80]!r}") from None

@@ -14,7 +14,7 @@ from vgpumgr.errors import BrokerAnswerError, BrokerRefusedError, BrokerUnreacha
 CONTROL = "control"
 SOCKET_PATH_MAX = 107
 """sun_path of sockaddr_un, without its final zero."""
-CONTROL_DENIED = "only the user who runs the broker, and root, may see and change it; ask again as that user"
+CONTROL_DENIED = "only root and the user who runs the broker may see and change it; run this as one of them"
 LIMIT_S = 10.0
 MAX_BYTES = 64 << 20
 
@@ -40,7 +40,7 @@ class Control:
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         path = self.directory / CONTROL
         if len(os.fsencode(path)) > SOCKET_PATH_MAX:
-            raise BrokerUnreachableError(f"{path} is too long for a socket; no broker can have this run directory")
+            raise BrokerUnreachableError(f"{path} is too long for a socket, so no broker can have this run directory")
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(LIMIT_S)
@@ -52,9 +52,9 @@ class Control:
         try:
             found = json.loads(answer)
         except ValueError:
-            raise BrokerAnswerError(f"{path}: the answer is none of a broker") from None
+            raise BrokerAnswerError(f"{path}: the answer is not a broker's") from None
         if not isinstance(found, dict) or "ok" not in found:
-            raise BrokerAnswerError(f"{path}: the answer is none of a broker")
+            raise BrokerAnswerError(f"{path}: the answer is not a broker's")
         if not found["ok"]:
             raise refused(found)
         return found

@@ -19,8 +19,8 @@ SOCKET_VARIABLE = "VGPUMGR_SOCKET"
 VENDORS_VARIABLE = "OCL_ICD_VENDORS"
 LIMIT_S = 10.0
 TENANT_DENIED = (
-    "you may not use this tenant's accelerator; the user who runs the broker sets who may: socket_mode and"
-    " socket_group of the tenant, in a run directory that you can enter"
+    "you may not use this tenant's accelerator; the user who runs the broker grants it with the tenant's"
+    " socket_mode and socket_group, in a run directory that you can enter"
 )
 
 
@@ -32,8 +32,8 @@ def check_paths(directory: Path, tenants: Iterable[str]) -> None:
     size = len(os.fsencode(directory.absolute()))
     if size > limit:
         raise SettingsError(
-            f"run_directory: {directory.absolute()} has {size} characters, and may have {limit}: a path of a socket has"
-            f" at most {SOCKET_PATH_MAX}, and its longest name here is {longest}"
+            f"run_directory: {directory.absolute()} has {size} characters, but the limit is {limit}: the path of a"
+            f" socket has at most {SOCKET_PATH_MAX}, and the longest name here is {longest}"
         )
 
 
@@ -49,7 +49,7 @@ def make_directory(directory: Path, programs: Programs, env: Mapping[str, str], 
         status = directory.stat()
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
             raise SettingsError(
-                f"run_directory: {directory} is not yours alone to write; remove it, or name another one"
+                f"run_directory: {directory} can be written by other users; remove it, or give another one"
             )
         (vendors / "vgpumgr.icd").write_text(f"{programs.library}\n", encoding="utf-8")
         if nvidia is None:

@@ -60,7 +60,7 @@ def _bound(words: str, key: str) -> Callable[[Mapping[str, Any], list[str]], str
 
 
 _WORDS: dict[str, Callable[[Mapping[str, Any], list[str]], str]] = {
-    "extra_forbidden": lambda _context, _place: "there is no such field",
+    "extra_forbidden": lambda _context, _place: "unknown field",
     "missing": lambda _context, _place: NO_TENANT,  # the file has no other field
     "too_short": lambda _context, _place: NO_TENANT,
     "too_long": lambda context, _place: f"there are at most {context['max_length']}",
