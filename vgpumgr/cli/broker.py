@@ -19,7 +19,7 @@ broker = typer.Typer(help="Run, change and show a broker of this host.", no_args
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="its configuration, in TOML")]
 DirectoryOption = Annotated[
     str | None,
-    typer.Option("--run-directory", metavar="DIR", help="where its sockets are  [VGPUMGR_RUN_DIRECTORY]"),
+    typer.Option("--run-directory", metavar="DIR", help="directory of its sockets  [VGPUMGR_RUN_DIRECTORY]"),
 ]
 
 
@@ -30,7 +30,7 @@ def run(
     check: Annotated[bool, typer.Option("--check", help="only check the configuration")] = False,
     run_directory: DirectoryOption = None,
 ) -> None:
-    """Run a broker in the foreground. It ends on Ctrl-C or SIGTERM, and its tenants' programs with it."""
+    """Run a broker in the foreground. Ctrl-C or SIGTERM ends it, and its tenants' programs lose the accelerator."""
     from vgpumgr.broker.configuration import check_by_scheduler, document, read
     from vgpumgr.broker.launch import become_broker, check_paths, make_directory
     from vgpumgr.broker.places import programs
@@ -43,7 +43,7 @@ def run(
     directory = _directory(session, run_directory, configuration)
     check_paths(directory, configuration.tenants)
     if check:
-        left = "" if checked else "; the broker checks whether its scheduler can keep it, which is not compiled here"
+        left = "" if checked else "; only the broker can check the scheduler's rules, which are not compiled here"
         session.note(f"{file}: OK, {_count(len(configuration.tenants), 'tenant')}{left}")
         return
     make_directory(directory, found, session.env, nvidia=configuration.accelerator.nvidia)
@@ -55,14 +55,14 @@ def apply(
     context: typer.Context,
     file: FileArgument,
     if_generation: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="only if it is still of this generation")
+        int | None, typer.Option(min=1, metavar="N", help="apply only if the configuration still has this generation")
     ] = None,
     run_directory: DirectoryOption = None,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
-    """Change a running broker to a configuration: all of it, or nothing. Programs go on.
+    """Replace a running broker's configuration, completely or not at all. Programs keep running.
 
-    Tenants that are not in it any more are removed, and their programs lose the accelerator.
+    Tenants missing from it are removed, and their programs lose the accelerator.
     """
     from vgpumgr.broker.configuration import check_by_scheduler, document, read
     from vgpumgr.broker.launch import check_paths
@@ -88,14 +88,14 @@ def apply(
         said.append("added: " + ", ".join(added))
     session.note("; ".join(said))
     if configuration.run_directory and Path(configuration.run_directory) != control.directory:
-        session.note(f"run_directory = {configuration.run_directory!r} counts when the broker is started again")
+        session.note(f"run_directory = {configuration.run_directory!r} takes effect when the broker is started again")
 
 
 @broker.command("show")
 def show(
     context: typer.Context, run_directory: DirectoryOption = None, output: JsonOutputOption = JsonOutput.TABLE
 ) -> None:
-    """Show a broker's tenants, and their processes."""
+    """Show a broker's tenants and their processes."""
     session = begin(context, output)
     found = _control(find(session, run_directory)).show()
     if session.output == Output.JSON:
@@ -107,7 +107,7 @@ def show(
 
 @broker.command("stop")
 def stop(context: typer.Context, run_directory: DirectoryOption = None) -> None:
-    """Let a broker end, and its tenants' programs lose the accelerator."""
+    """Stop a broker. Its tenants' programs lose the accelerator."""
     session = begin(context, Output.TABLE)
     _control(find(session, run_directory)).stop()
 
@@ -186,7 +186,7 @@ def _show(control: "Control", configuration: "Configuration") -> dict[str, Any]:
         if str(control.directory) != configuration.run_directory:
             raise
         raise BrokerUnreachableError(
-            f"{error}; `apply` cannot change run_directory: if the broker runs in another one, name that with"
+            f"{error}; `apply` cannot change run_directory: if the broker runs in another directory, give it with"
             " --run-directory, or stop the broker and start it again"
         ) from None
 

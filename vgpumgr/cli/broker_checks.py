@@ -54,7 +54,7 @@ def _device(root: Path, gpu: str, settings: GpuSettings, sysfs: Sysfs) -> Findin
         shared = False
     if shared:
         todo = f"unbind it from vgpumgr, or remove its workload from {where}"
-        return fail(check, "set aside for processes, but vgpumgr.ko shares it for VMs", todo)
+        return fail(check, "set aside for processes, but vgpumgr.ko shares it among VMs", todo)
     device = f"dev/nvidia{settings.executor.nvidia}"
     if not (root / device).exists():
         todo = f"load NVIDIA's driver, or correct executor.nvidia in {where}"
@@ -75,7 +75,7 @@ def _broker(root: Path, gpu: str) -> Finding:
         if error.code == "permission.denied":
             return warn(check, f"not checked: {error}", to_be_permitted())
         todo = f"see `journalctl --unit=vgpumgr-broker@{gpu}`; the agent starts it again"
-        return fail(check, f"it does not answer: {error}", todo)
+        return fail(check, f"the broker does not answer: {error}", todo)
     tenants = [tenant for tenant in shown["tenants"] if not tenant["leaving"]]
     down = [tenant["name"] for tenant in tenants if tenant["supervisor"]["state"] != "up"]
     if down:

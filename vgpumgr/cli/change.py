@@ -23,12 +23,10 @@ if TYPE_CHECKING:
 
 change = typer.Typer(help="Change tenants, quotas, hosts and GPUs.", no_args_is_help=True)
 
-GenerationOption = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="only if it still has this generation; else the present one")
-]
+GenerationOption = Annotated[int | None, typer.Option(min=0, metavar="N", help="only if it still has this generation")]
 
 LabelOption = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="set this label; may be repeated")]
-UnlabelOption = Annotated[list[str] | None, typer.Option(metavar="KEY", help="take this label away; may be repeated")]
+UnlabelOption = Annotated[list[str] | None, typer.Option(metavar="KEY", help="remove this label; may be repeated")]
 
 POLL_S = 0.2
 POLL_MAX_S = 2.0
@@ -73,17 +71,17 @@ def set_tenant(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME")],
     external_id: ExternalIdOption = None,
-    no_external_id: Annotated[bool, typer.Option("--no-external-id", help="take its external id away")] = False,
+    no_external_id: Annotated[bool, typer.Option("--no-external-id", help="remove its external id")] = False,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change what another system calls a tenant. Its name stays."""
+    """Change the external id of a tenant, its name in another system. Its own name stays."""
     from vgpumgr.wire.resources import TenantPatch
 
     session = begin(context, output)
     checked_name(name, "tenant")
     if no_external_id and external_id is not None:
-        raise ArgumentError("--external-id sets one and --no-external-id takes it away; give one of them")
+        raise ArgumentError("--external-id sets one and --no-external-id removes it; give one of them")
     patch = TenantPatch(external_id=None) if no_external_id else request(TenantPatch, external_id=external_id)
     if not patch.model_fields_set:
         raise ArgumentError("nothing to set: give --external-id or --no-external-id")
@@ -97,20 +95,25 @@ def set_quota(
     tenant: Annotated[str, typer.Argument(metavar="TENANT")],
     share_permille: Annotated[int | None, typer.Option(help="sum over all GPUs; 1000 is one whole GPU")] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="device memory, like 1G")] = None,
-    slices: Annotated[int | None, typer.Option(help="how many slices")] = None,
-    timeslice_us: Annotated[int | None, typer.Option(help="how long the tenant runs before others are offered")] = None,
-    timeslice_min_us: Annotated[int | None, typer.Option(help="the least that may be set, of projects as well")] = None,
-    timeslice_max_us: Annotated[int | None, typer.Option(help="the most that may be set")] = None,
-    mode: Annotated[QuotaModeOption | None, typer.Option(help="only such slices may be claimed")] = None,
-    band: Annotated[QuotaBandOption | None, typer.Option(help="only slices of that band may be claimed")] = None,
-    profile: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="only this may be claimed; may be repeated")
+    slices: Annotated[int | None, typer.Option(help="number of slices")] = None,
+    timeslice_us: Annotated[int | None, typer.Option(help="how long the tenant runs before others get a turn")] = None,
+    timeslice_min_us: Annotated[
+        int | None, typer.Option(help="the shortest timeslice that may be set, also for projects")
     ] = None,
-    any_profile: Annotated[bool, typer.Option("--any-profile", help="all profiles may be claimed")] = False,
+    timeslice_max_us: Annotated[
+        int | None, typer.Option(help="the longest timeslice that may be set, also for projects")
+    ] = None,
+    mode: Annotated[QuotaModeOption | None, typer.Option(help="only slices of this mode may be claimed")] = None,
+    band: Annotated[QuotaBandOption | None, typer.Option(help="only slices of this band may be claimed")] = None,
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="only slices of this profile may be claimed; may be repeated"),
+    ] = None,
+    any_profile: Annotated[bool, typer.Option("--any-profile", help="slices of every profile may be claimed")] = False,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change a tenant's limits; shares follow at once. What is not given stays."""
+    """Change a tenant's limits; shares follow at once. Options that are not given keep their values."""
     from vgpumgr.wire.resources import QuotaPatch
 
     session = begin(context, output)
@@ -126,7 +129,7 @@ def set_quota(
         profiles=profile or None,
     )
     if any_profile and profile:
-        raise ArgumentError("--any-profile lets all be claimed, and --profile only some; give one of them")
+        raise ArgumentError("--any-profile allows every profile, and --profile only some; give one of them")
     # Null removes a member. No option value can express it, so these members are set here.
     removed: dict[str, object] = {"profiles": None} if any_profile else {}
     if mode is not None:
@@ -146,13 +149,15 @@ def set_quota(
 def set_host(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME")],
-    state: Annotated[HostStateOption | None, typer.Option(help="cordoned: keeps its slices and takes no more")] = None,
+    state: Annotated[
+        HostStateOption | None, typer.Option(help="cordoned: keeps its slices and accepts no more claims")
+    ] = None,
     label: LabelOption = None,
     unlabel: UnlabelOption = None,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let a host take claims, or take no more; label it."""
+    """Cordon or uncordon a host, or label it."""
     from vgpumgr.wire.resources import HostPatch
 
     session = begin(context, output)
@@ -171,12 +176,12 @@ def set_gpu(
     label: LabelOption = None,
     unlabel: UnlabelOption = None,
     fair_ratio_permille: Annotated[
-        int | None, typer.Option(help="how often its time is promised to fair slices; 1000: once")
+        int | None, typer.Option(help="how many times its time may be promised to fair slices, in permille; 1000: once")
     ] = None,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Label a GPU, or over-commit it to fair slices. Slices that are there keep what they have."""
+    """Label a GPU, or over-commit it to fair slices. Existing slices keep what they have."""
     from vgpumgr.wire.resources import Gpu, GpuPatch
 
     session = begin(context, output)
@@ -198,7 +203,7 @@ def labels_patch(label: list[str] | None, unlabel: list[str] | None) -> dict[str
     added = parse_labels(label or [])
     removed: dict[str, str | None] = dict.fromkeys(unlabel or [])
     if both := sorted(added.keys() & removed):
-        raise ArgumentError(f"--label sets {both[0]!r} and --unlabel takes it away; give one of them")
+        raise ArgumentError(f"--label sets {both[0]!r} and --unlabel removes it; give one of them")
     patch = removed | added
     if len(patch) > LABELS_MAX:
         given = " and ".join(option for option, labels in (("--label", added), ("--unlabel", removed)) if labels)
@@ -213,7 +218,7 @@ def delete(
     ],
     names: Annotated[list[str], typer.Argument(metavar="NAME")],
     wait: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="slices: wait until they are gone, so long at most")
+        float | None, typer.Option(min=0, metavar="SECONDS", help="wait until slices are gone, at most this long")
     ] = None,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
@@ -296,8 +301,8 @@ def _wait_gone(session: Session, slice_id: UUID, deadline_s: float) -> None:
             raise
         if claim.state == "lost":
             raise WaitEndedError(
-                f"slice {slice_id} was lost with host {claim.host}: its quota is back, and the slice goes when the host"
-                " is re-enrolled or deleted"
+                f"slice {slice_id} was lost with host {claim.host}: its quota has returned, and the slice disappears"
+                " when the host is re-enrolled or deleted"
             )
         left_s = deadline_s - session.clock()
         if left_s <= 0:

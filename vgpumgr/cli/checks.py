@@ -91,13 +91,13 @@ def kernels(root: Path) -> Iterator[Finding]:
         release for release in installed if "/vgpumgr.ko" not in (_read(modules / release / "modules.dep") or "")
     ]
     for release in lacking:
-        check, found = f"kernel {release}", "vgpumgr.ko is not built for it: after a boot into it no VM gets a slice"
+        check, found = f"kernel {release}", "vgpumgr.ko is not built for it: after a boot into it, no VM gets a slice"
         if "CONFIG_VFIO_MDEV=" not in (_read(root / f"boot/config-{release}") or "CONFIG_VFIO_MDEV="):
             yield warn(check, "it has no mediated devices (CONFIG_VFIO_MDEV)", f"remove linux-image-{release}")
         elif not (modules / release / "build").exists():
             yield warn(check, found, f"`apt-get install linux-headers-{release}`, and those of its flavour")
         else:
-            yield warn(check, found, f"`dkms install vgpumgr/VERSION -k {release}` says why")
+            yield warn(check, found, f"`dkms install vgpumgr/VERSION -k {release}` shows why")
     if installed and not lacking:
         yield ok("kernels", f"the module is built for {', '.join(installed)}")
 
@@ -140,7 +140,11 @@ def _abi(sysfs: Sysfs, gpu: str) -> Finding:
     except VgpumgrError as error:
         return _unread(check, error)
     if version.partition(".")[0] != ABI_MAJOR:
-        return fail(check, f"abi_version {version}, this release needs {ABI_MAJOR}.x", "install module and agent alike")
+        return fail(
+            check,
+            f"abi_version {version}, this release needs {ABI_MAJOR}.x",
+            "install the same release of module and agent",
+        )
     return ok(check, f"abi_version {version}")
 
 
@@ -205,9 +209,9 @@ def _untold_preemption(root: Path) -> Finding:
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         if isinstance(error, PermissionError):
-            return warn("preemption", f"cannot tell: /{PREEMPT}: {why}", to_be_permitted())
+            return warn("preemption", f"unknown: /{PREEMPT}: {why}", to_be_permitted())
     todo = as_root("`mount -t debugfs debugfs /sys/kernel/debug`")
-    return warn("preemption", f"cannot tell: /{PREEMPT}: {why}", todo)
+    return warn("preemption", f"unknown: /{PREEMPT}: {why}", todo)
 
 
 def agent_socket(check: str, path: Path, unit: str) -> Finding:
@@ -241,9 +245,11 @@ def hook(root: Path) -> Finding:
         reason = (error.strerror or str(error)).lower()
         if isinstance(error, PermissionError):
             return fail("hook", f"{path}: {reason}", to_be_permitted())
-        return fail("hook", f"{path}: {reason}", "install it with the role, then reload libvirt: a VM starts unchecked")
+        return fail(
+            "hook", f"{path}: {reason}", "install it with the role, then reload libvirt; until then VMs start unchecked"
+        )
     if not executable:
-        return fail("hook", f"{path} is not executable: libvirt passes over it", f"`chmod 755 {path}`")
+        return fail("hook", f"{path} is not executable, so libvirt skips it", f"`chmod 755 {path}`")
     for name, needed in _HOOK_PATH.findall(text):
         if not (root / needed.lstrip("/")).exists():
             return fail("hook", f"{path}: its {name} {needed} is missing", "install vgpumgr's agent again")
@@ -264,7 +270,7 @@ def virsh_refusal() -> str | None:
     except FileNotFoundError:
         return NO_VIRSH
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"virsh gives no answer: {type(error).__name__}"
+        return f"virsh did not answer: {type(error).__name__}"
     if asked.returncode:
         return " ".join(asked.stderr.split())[:200] or f"virsh exits with {asked.returncode}"
     return None

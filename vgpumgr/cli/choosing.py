@@ -19,7 +19,7 @@ def chosen(session: Session, kind: Kind, given: Mapping[str, Any], *, one: bool)
     for option in filters:
         if one or option not in kind.filters:
             where = "for one object" if option in kind.filters else f"for {kind.plural}"
-            raise ArgumentError(f"--{option.replace('_', '-')} means nothing {where}; leave it out")
+            raise ArgumentError(f"--{option.replace('_', '-')} has no meaning {where}; leave it out")
     return {option: _checked(session, kind, option, value) for option, value in filters.items()}
 
 

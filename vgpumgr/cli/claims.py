@@ -30,17 +30,20 @@ if TYPE_CHECKING:
 BATCH_BYTES_MAX = 1 << 20
 """The API reads no more."""
 
-TenantOption = Annotated[str, typer.Option(help="whose quota it is charged to")]
-ProfileOption = Annotated[str, typer.Option(help="which class of slice")]
-VmOption = Annotated[str | None, typer.Option(metavar="UUID", help="for this VM; else for the first that starts")]
+TenantOption = Annotated[str, typer.Option(help="tenant whose quota is charged")]
+ProfileOption = Annotated[str, typer.Option(help="profile of the slice")]
+VmOption = Annotated[
+    str | None,
+    typer.Option(metavar="UUID", help="for this VM; without it, for the first VM that starts with the slice"),
+]
 HostOption = Annotated[str | None, typer.Option(help="only on this host")]
 WhereOption = Annotated[PlacementOption, typer.Option(help="spread: on the emptiest GPU")]
 SelectorOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="only on GPUs with this label; may be repeated")
 ]
-ReservationOption = Annotated[str | None, typer.Option(metavar="UUID", help="on a place that it holds")]
+ReservationOption = Annotated[str | None, typer.Option(metavar="UUID", help="take a place of this reservation")]
 ForOption = Annotated[WorkloadOption, typer.Option("--workload", help="process: for programs of a host, not for a VM")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="say what would come of it, and store nothing")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="show what the result would be, and store nothing")]
 
 
 @create.command("slice")
@@ -59,7 +62,7 @@ def create_slice(
     dry_run: DryRunOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Claim a slice: charges quota and a GPU's capacity."""
+    """Claim a slice. It uses quota of the tenant and capacity of a GPU."""
     session = begin(context, output)
     wanted = _claim(tenant, profile, vm, host, placement, selector, affinity, anti_affinity, reservation, workload)
     _claimed(session, [session.client.create_slice(wanted, validate_only=dry_run)], single=True, dry_run=dry_run)
@@ -94,9 +97,9 @@ def explain(
     workload: ForOption = WorkloadOption.VM,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
-    """Say what would come of a claim, and how many GPUs are out of the question for which reason. Claims nothing.
+    """Show what a claim would result in, and how many GPUs are ruled out for each reason. Claims nothing.
 
-    Exit status 6: it would not succeed now.
+    Exit status 6: the claim would not succeed now.
     """
     session = begin(context, output)
     found = session.client.explain_slice(
@@ -163,15 +166,17 @@ def _batch(file: str) -> "SliceBatch":
                 text = stream.read(BATCH_BYTES_MAX + 1)
         content = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ArgumentError(f"{where}, line {error.lineno}: no JSON: {error.msg}; give a list of claims") from None
+        raise ArgumentError(
+            f"{where}, line {error.lineno}: not valid JSON: {error.msg}; give a list of claims"
+        ) from None
     except (OSError, ValueError, RecursionError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or "no JSON that can be read"
+        reason = (error.strerror if isinstance(error, OSError) else None) or "not valid JSON"
         raise ArgumentError(f"{where}: {reason}; give a list of claims in JSON") from None
     if len(text) > BATCH_BYTES_MAX:
-        raise ArgumentError(f"{where}: more than {BATCH_BYTES_MAX >> 20} MiB, which the API does not read")
+        raise ArgumentError(f"{where}: more than {BATCH_BYTES_MAX >> 20} MiB, which the API does not accept")
     body = {"slices": content} if isinstance(content, list) else content
     if not isinstance(body, dict) or "slices" not in body:
-        raise ArgumentError(f"{where}: no list; give a list of claims in JSON")
+        raise ArgumentError(f"{where}: not a list; give a list of claims in JSON")
     try:
         return SliceBatch.model_validate_json(json.dumps(body))
     except ValidationError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host doctor`: checks whether this host can run VMs with slices, and says how to mend what is wrong."""
+"""`host doctor`: checks whether this host can run VMs with slices, and says how to repair what is wrong."""
 
 import os
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ CLOCK_AHEAD_S = 5
 
 def doctor(
     context: typer.Context,
-    root: Annotated[str, typer.Option(metavar="DIR", help="look below this directory instead")] = "/",
-    name: Annotated[str | None, typer.Option("--host", metavar="NAME", help="what the API calls this host")] = None,
+    root: Annotated[str, typer.Option(metavar="DIR", help="check the files below this directory instead")] = "/",
+    name: Annotated[str | None, typer.Option("--host", metavar="NAME", help="this host's name in the API")] = None,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
     """Check this GPU host: module, GPUs, kernel, agent, hook, libvirt, last report.
 
-    Exit status 0 when all is well, 8 when there are warnings only, 1 when something fails.
+    Exit status 0: all is well; 8: there are only warnings; 1: a check fails.
     """
     from vgpumgr.cli.broker_checks import brokers
     from vgpumgr.cli.checks import local_checks, virsh_refusal
@@ -55,14 +55,14 @@ def report_age(session: Session, name: str) -> "Finding":
     try:
         host = session.client.host(name)
     except SettingsError as error:
-        return warn("report", f"not checked: {error}", "give --url and --token-file to have it checked")
+        return warn("report", f"not checked: {error}", "give --url and --token-file to check it")
     except VgpumgrError as error:
         return fail("report", str(error), "give --host NAME if the API knows this host by another name")
     if host.fenced_at is not None:
         todo = f"stop the VMs that have slices, then `vgpumgr host reenroll {host.name}`"
-        return fail("report", "this host was fenced: its slices are lost and the API does not listen to it", todo)
+        return fail("report", "this host was fenced: its slices are lost, and the API ignores its reports", todo)
     if host.last_report_at is None:
-        return fail("report", f"the API has never heard from {host.name}", "see the log of vgpumgr-agent")
+        return fail("report", f"the API has never received a report of {host.name}", "see the log of vgpumgr-agent")
     age_s = (session.now() - host.last_report_at.astimezone(UTC)).total_seconds()
     if age_s > REPORT_LATE_S:
         return fail("report", f"the last one was {age_s:.0f} s ago", "see the log of vgpumgr-agent")

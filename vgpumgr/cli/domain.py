@@ -92,7 +92,7 @@ class Domain:
         try:
             return ET.fromstring(text)
         except ET.ParseError as error:
-            raise LibvirtFailedError(f"libvirt's description of the domain is no XML: {error}") from None
+            raise LibvirtFailedError(f"libvirt's description of the domain is not valid XML: {error}") from None
 
     def _call(self, method: str, *arguments: object) -> Any:
         try:
@@ -129,7 +129,7 @@ def _connected(uri: str, library: Any) -> Iterator[tuple[Any, Any]]:
     try:
         connection = library.open(uri)
     except library.libvirtError as error:
-        todo = as_root("see that this is the VM's host and that libvirt runs")
+        todo = as_root("check that this is the VM's host and that libvirt runs")
         raise LibvirtFailedError(f"cannot connect to {uri}: {error}; {todo}") from None
     try:
         yield library, connection

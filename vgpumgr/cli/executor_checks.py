@@ -33,7 +33,9 @@ def executors(root: Path) -> Iterator[Finding]:
     try:
         settings = load(sysfs.paths.agent_settings)
     except ExecutorSettingsError as error:
-        yield fail("executors", str(error), "correct it: VMs with slices of GPUs that lend do not start")
+        yield fail(
+            "executors", str(error), "correct it; until then VMs with slices of GPUs with engine lease do not start"
+        )
         return
     gpus = list(_lending(sysfs, settings))
     if not gpus:
@@ -43,7 +45,7 @@ def executors(root: Path) -> Iterator[Finding]:
         wanted = settings.of(gpu).engine
         if wanted and engine != wanted:
             todo = "stop the VMs that use it, and unbind it from vgpumgr once; the agent binds it again"
-            yield fail(f"engine {gpu}", f"{engine}, and {sysfs.paths.agent_settings} asks for {wanted}", todo)
+            yield fail(f"engine {gpu}", f"{engine}, but {sysfs.paths.agent_settings} asks for {wanted}", todo)
             continue
         yield ok(f"engine {gpu}", engine)
         yield _executor(root, gpu, settings.of(gpu).executor, sysfs.paths.agent_settings)
@@ -72,14 +74,16 @@ def _host(root: Path) -> Iterator[Finding]:
     if (root / CGROUPS).exists():
         yield ok("executor cgroups", "the unified hierarchy")
     else:
-        found = "no unified hierarchy: memory of tenants' programs is not bounded together"
+        found = "no unified hierarchy, so the memory of a tenant's programs has no common limit"
         yield warn("executor cgroups", found, "boot with systemd.unified_cgroup_hierarchy=1")
 
 
 def _executor(root: Path, gpu: str, settings: ExecutorSettings, where: Path) -> Finding:
     check = f"executor {gpu}"
     if settings.library is None:
-        return fail(check, f"{where} names no library", "set executor.library to the accelerator's OpenCL library")
+        return fail(
+            check, f"{where} does not name a library", "set executor.library to the accelerator's OpenCL library"
+        )
     for path in (*(settings.directory / name for name in PROGRAMS), settings.library):
         if not _below(root, path).exists():
             todo = "install it" if path == settings.library else "`make -C compute install-executor`, or the role"
@@ -89,7 +93,7 @@ def _executor(root: Path, gpu: str, settings: ExecutorSettings, where: Path) -> 
         return ok(check, f"a child can serve with {settings.library}")
     if os.geteuid():
         return warn(check, f"not checked: {refusal}", to_be_permitted())
-    return fail(check, refusal, f"`{settings.program} --check --library {settings.library}` says more")
+    return fail(check, refusal, f"`{settings.program} --check --library {settings.library}` shows more")
 
 
 def _refusal(root: Path, settings: ExecutorSettings) -> str | None:
@@ -100,7 +104,7 @@ def _refusal(root: Path, settings: ExecutorSettings) -> str | None:
             command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, timeout=TRY_S
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{settings.program} gives no answer: {type(error).__name__}"
+        return f"{settings.program} did not answer: {type(error).__name__}"
     if not tried.returncode:
         return None
     lines = tried.stderr.strip().splitlines()

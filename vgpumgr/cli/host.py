@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vgpumgr.wire.resources import Host
 
 host = typer.Typer(
-    help="Check, watch, cordon, drain, fence or re-enrol hosts; confirm their epoch; move claims off a lost GPU.",
+    help="Check, watch, cordon, drain, fence or re-enrol hosts; confirm their epoch; move the claims of a lost GPU.",
     no_args_is_help=True,
 )
 host.command()(doctor)
@@ -59,7 +59,7 @@ def confirm_epoch(
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """After the API's database was restored: let the host obey deletions again."""
+    """Confirm a host's epoch after a restore of the API's database; it then obeys deletions again."""
     _act(context, [name], if_generation, output, lambda client, name, seen: client.confirm_epoch(name, if_match=seen))
 
 
@@ -70,7 +70,7 @@ def cordon(
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let hosts take no more claims. What they have stays."""
+    """Cordon hosts: they accept no more claims. Their slices stay."""
     _act(context, names, if_generation, output, lambda client, name, seen: client.cordon(name, if_match=seen))
 
 
@@ -81,7 +81,7 @@ def uncordon(
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let hosts take claims again, after a cordon, a drain or maintenance."""
+    """Let hosts accept claims again, after a cordon, a drain or maintenance."""
     _act(context, names, if_generation, output, lambda client, name, seen: client.uncordon(name, if_match=seen))
 
 
@@ -92,7 +92,10 @@ def maintenance(
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let no VM start with a slice of these hosts, and expect their silence. Their VMs must have stopped."""
+    """Put hosts into maintenance: no VM starts with their slices, and missing reports are expected.
+
+    Their VMs must have stopped.
+    """
     _act(context, names, if_generation, output, lambda client, name, seen: client.maintenance(name, if_match=seen))
 
 
@@ -100,10 +103,13 @@ def maintenance(
 def drain(
     context: typer.Context,
     names: NamesArgument,
-    deadline: Annotated[str | None, typer.Option(metavar="DURATION", help="after which it fails; else 1d")] = None,
-    then: Annotated[Then | None, typer.Option(help="a host's state when none is left; else cordoned")] = None,
+    deadline: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="the drain fails after this time; default 1d")
+    ] = None,
+    then: Annotated[Then | None, typer.Option(help="state of a host after the drain; default cordoned")] = None,
     wait_s: Annotated[
-        float | None, typer.Option("--wait", min=0, metavar="SECONDS", help="wait until none is left, so long at most")
+        float | None,
+        typer.Option("--wait", min=0, metavar="SECONDS", help="wait until no slice is left, at most this long"),
     ] = None,
     label: LabelOption = None,
     unlabel: UnlabelOption = None,
@@ -112,7 +118,7 @@ def drain(
 ) -> None:
     """Cordon hosts and wait until their slices are gone. Deletes none: move the VMs, or delete their slices.
 
-    A host that is being drained already is followed, unless an option asks for another drain than that one.
+    A drain already under way is joined, unless the options differ.
     """
     from vgpumgr.wire.operations import HostDrain
 
@@ -156,7 +162,7 @@ def _check(names: Sequence[str], if_generation: int | None) -> None:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ArgumentError(f"{twice} is given twice; name each host once")
     if if_generation is not None and len(names) > 1:
-        raise ArgumentError("--if-generation is for one host")
+        raise ArgumentError("--if-generation takes a single host")
 
 
 def _seen(session: Session, name: str, if_generation: int | None) -> "Match":
@@ -167,26 +173,27 @@ def _seen(session: Session, name: str, if_generation: int | None) -> "Match":
 def fence(
     context: typer.Context,
     name: NameArgument,
-    confirm: Annotated[str, typer.Option(metavar="NAME", help="its name once more: you made sure that it is off")],
+    confirm: Annotated[str, typer.Option(metavar="NAME", help="repeat its name, to confirm that it is powered off")],
     force: Annotated[
         bool,
-        typer.Option("--force", help="also if it was heard of within the last 90 s; its VMs may then run twice"),
+        typer.Option("--force", help="even if it reported within the last 90 s; its VMs may then run twice"),
     ] = False,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Declare a host dead: its slices are lost, their quota is back, its credential stops working.
+    """Declare a host dead: its slices are lost, their quota returns, and its credential stops working.
 
-    Power it off first, at its BMC or plug, and see that it stays off: the owners of its VMs may then claim again and
-    start them elsewhere, and what is lost stays lost. `vgpumgr get slices --host NAME --state lost` lists for whom.
-    Once it is repaired `vgpumgr host reenroll NAME` takes it back; `vgpumgr delete host NAME` if it never is.
+    Power it off first, at its BMC or plug, and make sure that it stays off, because the owners of its VMs may then
+    claim again and start them elsewhere. Lost slices do not come back; `vgpumgr get slices --host NAME --state lost`
+    lists them. `vgpumgr host reenroll NAME` takes a repaired host back, `vgpumgr delete host NAME` removes one that
+    will not return.
     """
     from vgpumgr.wire.resources import HostFence
 
     session = begin(context, output)
     checked_name(name, "host")
     if confirm != name:
-        raise ArgumentError(f"--confirm {confirm[:80]!r} is not {name}; look again which host is dead")
+        raise ArgumentError(f"--confirm {confirm[:80]!r} is not {name}; check which host is dead")
     body = request(HostFence, confirm=confirm, force=force)
     seen = session.client.host(name).etag if if_generation is None else if_generation
     show(session, kind_of("host"), [session.client.fence(name, body, if_match=seen)], single=True)

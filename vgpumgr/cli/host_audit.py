@@ -32,10 +32,10 @@ class Difference(StrEnum):
 
 _ADVICE = {
     Difference.VM_UNDEFINED: "libvirt does not know the VM: `vgpumgr delete slice` if it is gone for good",
-    Difference.VM_WITHOUT: "the domain does not name it: `vgpumgr attach`, or `vgpumgr delete slice`",
-    Difference.CLAIM_UNUSED: "claimed for no VM, and no domain names it: `vgpumgr delete slice` if nobody waits for it",
-    Difference.CLAIM_MISSING: "no claim on this host: claim one for this VM, or take it out with `vgpumgr detach`",
-    Difference.CLAIM_OTHER_VM: "claimed for another VM: take it out with `vgpumgr detach`",
+    Difference.VM_WITHOUT: "the domain does not have it: `vgpumgr attach`, or `vgpumgr delete slice`",
+    Difference.CLAIM_UNUSED: "claimed for no VM, and no domain has it: `vgpumgr delete slice` if it is not needed",
+    Difference.CLAIM_MISSING: "no claim on this host: claim one for this VM, or remove it with `vgpumgr detach`",
+    Difference.CLAIM_OTHER_VM: "claimed for another VM: remove it with `vgpumgr detach`",
 }
 
 
@@ -93,13 +93,13 @@ def _of(code: Difference, slice_id: UUID, domain: Known) -> Found:
 
 def audit(
     context: typer.Context,
-    name: Annotated[str | None, typer.Option("--host", metavar="NAME", help="what the API calls this host")] = None,
-    connect: Annotated[str, typer.Option(metavar="URI", help="libvirt's")] = "qemu:///system",
+    name: Annotated[str | None, typer.Option("--host", metavar="NAME", help="this host's name in the API")] = None,
+    connect: Annotated[str, typer.Option(metavar="URI", help="URI of libvirt")] = "qemu:///system",
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
     """Compare the claims on this host with libvirt's domains; change nothing.
 
-    Exit status 0 when they agree, 8 when they do not.
+    Exit status 0: they agree; 8: they differ.
     """
     from vgpumgr.cli.domain import all_domains
 

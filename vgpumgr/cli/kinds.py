@@ -46,14 +46,14 @@ def kind_of(word: str) -> Kind:
     for kind in KINDS:
         if word in (kind.singular, kind.plural):
             return kind
-    raise ArgumentError(f"there is no kind {word[:40]!r}; there are {', '.join(kind.plural for kind in KINDS)}")
+    raise ArgumentError(f"unknown kind {word[:40]!r}; known kinds: {', '.join(kind.plural for kind in KINDS)}")
 
 
 def checked_name(text: str, what: str) -> str:
     """Return `name` if the API could know it. ArgumentError."""
     if not _NAME.fullmatch(text):
         raise ArgumentError(
-            f"{what} {text[:80]!r} is no name: a name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
+            f"{what} {text[:80]!r} is not a name: a name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
         )
     return text
 

@@ -16,22 +16,26 @@ from vgpumgr.errors import ArgumentError
 def run(
     context: typer.Context,
     command: Annotated[list[str], typer.Argument(metavar="PROGRAM")],
-    tenant: Annotated[str | None, typer.Option(help="on whose accelerator")] = None,
+    tenant: Annotated[str | None, typer.Option(help="tenant whose accelerator the program uses")] = None,
     claim: Annotated[
-        str | None, typer.Option(metavar="UUID", help="with --native: on the GPU of this claim, on its host")
+        str | None,
+        typer.Option(metavar="UUID", help="with --native: use the GPU of this claim; run it on the claim's host"),
     ] = None,
     native: Annotated[
-        bool, typer.Option("--native", help="the program holds the GPU itself, behind a fence: docs/native.md")
+        bool, typer.Option("--native", help="the program opens the GPU itself, behind a fence; see docs/native.md")
     ] = False,
     run_directory: DirectoryOption = None,
 ) -> None:
     """Start a program that uses a broker's accelerator.
 
     The program is not changed: its environment makes OpenCL's loader load our library, which connects to the tenant's
-    socket. With --native it uses the vendor's own libraries, all of CUDA, and the broker stops what it has on the GPU
-    when its turn is over. What follows `--` is the program and its arguments.
+    socket. With --native it uses the vendor's own libraries, with all of CUDA, and the broker stops its work on the
+    GPU when its turn is over. The program and its arguments follow `--`.
 
-    --claim names a claim for processes (`vgpumgr create slice --workload process`), and stands for its broker's tenant.
+    --claim names a claim for processes (`vgpumgr create slice --workload process`) instead of a tenant.
+
+    Exit status: that of the program. 125: --native, and the launcher was refused; 126: the program cannot be executed;
+    127: it does not exist. Other errors have the statuses of `vgpumgr --help`.
     """
     from vgpumgr.broker.launch import become_program, check_socket, environment, native_command
     from vgpumgr.broker.places import launcher
@@ -57,6 +61,6 @@ def _where(
     from vgpumgr.control.sysfs import HostPaths
 
     if not native:
-        raise ArgumentError("programs of a claim hold the GPU themselves; give --native as well")
+        raise ArgumentError("programs of a claim open the GPU themselves; give --native as well")
     uuid = parse_uuid(str(claim), "claim")
     return str(uuid), Path(run_directory) if run_directory else directory_of(uuid, HostPaths(session.root).brokers)

@@ -63,23 +63,24 @@ UsageOutputOption = Annotated[
 def usage(
     context: typer.Context,
     since: Annotated[
-        str, typer.Option(metavar="WHEN", help="from then: 7d (ago), or a whole hour like 2026-11-01T00:00:00Z")
+        str, typer.Option(metavar="WHEN", help="from this hour on: 7d (ago), or like 2026-11-01T00:00:00Z")
     ] = "24h",
-    until: Annotated[str, typer.Option(metavar="WHEN", help="before then")] = "0h",
+    until: Annotated[str, typer.Option(metavar="WHEN", help="before this hour")] = "0h",
     granularity: Annotated[
-        GranularityOption, typer.Option(help="how much time a row is about")
+        GranularityOption, typer.Option(help="how much time a row covers")
     ] = GranularityOption.TOTAL,
     by: Annotated[
-        ByOption, typer.Option(help="account: with its projects; gpu: tenant, host and GPU")
+        ByOption, typer.Option(help="account: adds up its projects; gpu: splits by tenant, host and GPU")
     ] = ByOption.TENANT,
-    tenant: Annotated[str | None, typer.Option(help="only this tenant, also one that is gone")] = None,
+    tenant: Annotated[str | None, typer.Option(help="only this tenant, which may have been deleted")] = None,
     account: Annotated[str | None, typer.Option(help="only this account and its projects")] = None,
     as_of: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="without what was booked from then on: an old bill again")
+        str | None,
+        typer.Option(metavar="WHEN", help="reproduce an old bill: leave out what was booked from this hour on"),
     ] = None,
     output: UsageOutputOption = UsageOutput.TABLE,
 ) -> None:
-    """Show what was granted to and used by each tenant. How long ago is counted from this hour's beginning."""
+    """Show what was granted to and used by each tenant. Relative times count back from the start of this hour."""
     session = begin(context, output)
     for name, what in ((tenant, "tenant"), (account, "account")):
         if name is not None:
@@ -106,22 +107,22 @@ def usage(
         if not rows:
             soon = moment(_this_hour(session) + timedelta(hours=1))
             session.note(
-                f"nothing before {wanted['until']}; `--until {soon}` shows the present hour as far as it is known"
+                f"nothing before {wanted['until']}; `--until {soon}` shows the present hour with the data known so far"
             )
 
 
 def unbooked(
     context: typer.Context,
     since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="hours from then on: 7d (ago), or 2026-11-01T00:00:00Z")
+        str | None, typer.Option(metavar="WHEN", help="from this hour on: 7d (ago), or like 2026-11-01T00:00:00Z")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="WHEN", help="hours before then")] = None,
-    host: Annotated[str | None, typer.Option(help="only of this host")] = None,
-    tenant: Annotated[str | None, typer.Option(help="only under this name")] = None,
-    reason: Annotated[ReasonOption | None, typer.Option(help="only for this reason")] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="before this hour")] = None,
+    host: Annotated[str | None, typer.Option(help="only counts of this host")] = None,
+    tenant: Annotated[str | None, typer.Option(help="only counts under this tenant's name")] = None,
+    reason: Annotated[ReasonOption | None, typer.Option(help="only counts left out for this reason")] = None,
     output: UsageOutputOption = UsageOutput.TABLE,
 ) -> None:
-    """Show what hosts counted and the ledger does not have: by whom nobody knows, or more than there can be."""
+    """Show counts that the ledger does not have, because their owner is unknown or they are impossibly large."""
     session = begin(context, output)
     for name, what in ((tenant, "tenant"), (host, "host")):
         if name is not None:
@@ -155,7 +156,7 @@ def _hour(session: Session, text: str, option: str) -> str:
     if is_duration(text):
         found = found.replace(minute=0, second=0)
     elif found != _beginning(found):
-        raise ArgumentError(f"{option} {text[:40]!r}: the ledger has whole hours of UTC, like 2026-11-21T12:00:00Z")
+        raise ArgumentError(f"{option} {text[:40]!r}: give a whole hour of UTC, like 2026-11-21T12:00:00Z")
     return moment(found)
 
 

@@ -16,9 +16,9 @@ from vgpumgr.errors import VgpumgrError
 
 app = typer.Typer(
     name="vgpumgr",
-    help="Share accelerators between virtual machines: quotas, claims and what became of them.",
+    help="Share accelerators between virtual machines: quotas, claims, hosts and usage.",
     epilog="Exit status: 0 done, 1 error, 2 usage, 3 not found, 4 conflict, 5 denied or over quota, 6 no capacity,"
-    " 7 API unreachable, 8 inconclusive, or warnings only.",
+    " 7 API unreachable, 8 inconclusive, a target missed, or warnings only.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # plain help starts faster
@@ -54,12 +54,12 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     context: typer.Context,
-    url: Annotated[str | None, typer.Option(help="where the API is  [VGPUMGR_URL]")] = None,
+    url: Annotated[str | None, typer.Option(help="URL of the API  [VGPUMGR_URL]")] = None,
     token_file: Annotated[
         str | None, typer.Option(metavar="FILE", help="file with the token  [VGPUMGR_TOKEN_FILE]")
     ] = None,
     ca_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="certificates that vouch for the API  [VGPUMGR_CA_FILE]")
+        str | None, typer.Option(metavar="FILE", help="CA certificates for the API  [VGPUMGR_CA_FILE]")
     ] = None,
     version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str], session: Session) -> int:
     except Exception as error:
         complain(
             f"vgpumgr: internal: {printable(f'{type(error).__name__}: {error}')[:500]};"
-            " this is a defect of vgpumgr: report it, with the command"
+            " this is a defect of vgpumgr; report it, with the command"
         )
         return Status.ERROR
 

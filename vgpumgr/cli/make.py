@@ -27,19 +27,20 @@ if TYPE_CHECKING:
     Model = TypeVar("Model", bound=BaseModel)
     Location = tuple[int | str, ...]
 
-create = typer.Typer(help="Make tenants, profiles, slices, reservations, hosts and tokens.", no_args_is_help=True)
+create = typer.Typer(help="Create tenants, profiles, slices, reservations, hosts and tokens.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
 TIE = "KEY[:LEVEL]"
 AffinityOption = Annotated[
-    str | None, typer.Option(metavar=TIE, help="together with the tenant's others of that key; LEVEL: host or gpu")
+    str | None,
+    typer.Option(metavar=TIE, help="place it with the tenant's other slices of this key; LEVEL: host or gpu"),
 ]
-AntiAffinityOption = Annotated[str | None, typer.Option(metavar=TIE, help="never together with those")]
-ExternalIdOption = Annotated[
-    str | None, typer.Option(metavar="ID", help="what another system calls it, like acme_prod")
+AntiAffinityOption = Annotated[
+    str | None, typer.Option(metavar=TIE, help="never place it with the tenant's other slices of this key")
 ]
+ExternalIdOption = Annotated[str | None, typer.Option(metavar="ID", help="its name in another system, like acme_prod")]
 SecretFileOption = Annotated[
-    str | None, typer.Option("--token-file", metavar="FILE", help="write the token there, readable by you only")
+    str | None, typer.Option("--token-file", metavar="FILE", help="write the token to this file, readable only by you")
 ]
 
 
@@ -108,14 +109,14 @@ def refused(error: "ValidationError", *, called: "Callable[[Location], str] | No
     first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
     location = first["loc"]
     if "scopes" in location:
-        what = "no scope: a scope is a part of the API and read or write, like slices:read"
+        what = "not a scope: a scope is a part of the API, and read or write, like slices:read"
     elif labels := {"labels", "selector"} & {*location}:
         location = location[: location.index(labels.pop()) + 1]
         what = f"at most {first['ctx']['max_length']} labels" if first["type"] == "too_long" else NO_LABEL
     elif "external_id" in location:
         what = NO_EXTERNAL_ID
     elif first["type"] == "string_pattern_mismatch":
-        what = "no name: a name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
+        what = "not a name: a name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
     else:
         what = first["msg"][:1].lower() + first["msg"][1:]
         if first["type"] in ("greater_than_equal", "less_than_equal") and str(location[-1]).endswith("_s"):
@@ -139,11 +140,11 @@ def _option(location: "Location") -> str:
 def create_tenant(
     context: typer.Context,
     name: NameArgument,
-    account: Annotated[str | None, typer.Option(help="make it a project of this account")] = None,
+    account: Annotated[str | None, typer.Option(help="create a project of this account")] = None,
     external_id: ExternalIdOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make an account, or a project of one. Its quota is zero until `set quota`."""
+    """Create an account, or a project of an account. Its quota is zero until `set quota`."""
     from vgpumgr.wire.resources import TenantCreate
 
     session = begin(context, output)
@@ -158,22 +159,24 @@ def create_profile(
     share_permille: Annotated[int, typer.Option(help="share of one GPU's time, 1 to 1000")],
     memory: Annotated[str, typer.Option(metavar="SIZE", help="device memory, like 64M")],
     mode: Annotated[ModeOption, typer.Option(help="strict: never more than the share")] = ModeOption.FAIR,
-    band: Annotated[BandOption, typer.Option(help="latency: its share goes before others' work")] = BandOption.FAIR,
-    reserve_period_us: Annotated[int | None, typer.Option(help="the longest wait of a latency slice")] = None,
-    policy: Annotated[PolicyOption | None, typer.Option(help="only on GPUs that are shared so")] = None,
+    band: Annotated[
+        BandOption, typer.Option(help="latency: its share is served before others' work")
+    ] = BandOption.FAIR,
+    reserve_period_us: Annotated[int | None, typer.Option(help="longest wait of a latency slice")] = None,
+    policy: Annotated[PolicyOption | None, typer.Option(help="only on GPUs with this policy")] = None,
     window: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="memory of the host for its window; 64M, and no other yet")
+        str | None, typer.Option(metavar="SIZE", help="host memory for its window; only 64M so far")
     ] = None,
     executor_memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="the most memory of the host that its executor may take")
+        str | None, typer.Option(metavar="SIZE", help="most host memory that its executor may use")
     ] = None,
-    executor_tasks_max: Annotated[int | None, typer.Option(help="the most processes and threads of that")] = None,
+    executor_tasks_max: Annotated[int | None, typer.Option(help="most processes and threads of that executor")] = None,
     executor_cpu_max_permille: Annotated[
-        int | None, typer.Option(help="the most processor time of that; 1000 is one processor")
+        int | None, typer.Option(help="most processor time of that executor; 1000 is one processor")
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make a class of slices. A profile never changes."""
+    """Create a profile, which is a class of slices. A profile never changes."""
     from vgpumgr.wire.resources import ProfileCreate
 
     session = begin(context, output)
@@ -197,10 +200,12 @@ def create_profile(
 @create.command("reservation")
 def create_reservation(
     context: typer.Context,
-    tenant: Annotated[str, typer.Option(help="whose quota it is charged to")],
-    profile: Annotated[str, typer.Option(help="for slices of which class")],
-    places: Annotated[int, typer.Option(help="for how many slices")],
-    expires_in: Annotated[str, typer.Option(metavar="DURATION", help="like 2h or 7d; then what is left is given back")],
+    tenant: Annotated[str, typer.Option(help="tenant whose quota is charged")],
+    profile: Annotated[str, typer.Option(help="profile of the slices")],
+    places: Annotated[int, typer.Option(help="number of slices")],
+    expires_in: Annotated[
+        str, typer.Option(metavar="DURATION", help="like 2h or 7d; places that are left then are returned")
+    ],
     host: Annotated[str | None, typer.Option(help="only on this host")] = None,
     placement: Annotated[PlacementOption, typer.Option(help="spread: on the emptiest GPUs")] = PlacementOption.PACK,
     selector: Annotated[
@@ -210,7 +215,7 @@ def create_reservation(
     anti_affinity: AntiAffinityOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Hold quota and capacity for claims to come; `create slice --reservation` takes a place."""
+    """Reserve quota and capacity for later claims; `create slice --reservation` takes a place."""
     from vgpumgr.wire.resources import ReservationCreate
 
     session = begin(context, output)
@@ -245,17 +250,18 @@ def create_host(
 def create_token(
     context: typer.Context,
     role: Annotated[
-        RoleOption, typer.Option(help="operator: everything but the audit; tenant: its slices; viewer: looks only")
+        RoleOption, typer.Option(help="operator: all but the audit; tenant: its slices; viewer: reads only")
     ],
-    tenant: Annotated[str | None, typer.Option(help="for tenant, tenant-admin, viewer: which")] = None,
-    expires_in: Annotated[str | None, typer.Option(metavar="DURATION", help="like 12h or 30d; else never")] = None,
+    tenant: Annotated[str | None, typer.Option(help="tenant of the roles tenant, tenant-admin and viewer")] = None,
+    expires_in: Annotated[str | None, typer.Option(metavar="DURATION", help="like 12h or 30d; default: never")] = None,
     scope: Annotated[
-        list[str] | None, typer.Option(metavar="SCOPE", help="good for this only, like slices:read; may be repeated")
+        list[str] | None,
+        typer.Option(metavar="SCOPE", help="restrict the token to this, like slices:read; may be repeated"),
     ] = None,
     token_file: SecretFileOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make a credential. Its secret is shown once; the API keeps a hash."""
+    """Create a token. Its secret is shown once; the API keeps only a hash."""
     from vgpumgr.wire.resources import TokenCreate
 
     session = begin(context, output)
@@ -263,7 +269,7 @@ def create_token(
     if tenant is None and role in of_a_tenant:
         raise ArgumentError(f"role {role.value} needs --tenant NAME")
     if tenant is not None and role not in (*of_a_tenant, RoleOption.VIEWER):
-        raise ArgumentError("--tenant NAME goes with the roles tenant, tenant-admin and viewer, and with no other")
+        raise ArgumentError("--tenant NAME is only for the roles tenant, tenant-admin and viewer")
     seconds = None if expires_in is None else parse_duration(expires_in)
     body = request(TokenCreate, role=role.value, subject=tenant, expires_in_s=seconds, scopes=scope or None)
     hand_over(session, "token", token_file, lambda: session.client.create_token(body), "secret")
@@ -291,7 +297,7 @@ def hand_over(session: Session, kind: str, token_file: str | None, make: Any, me
             session.print_json(dumped(made))
             return
         show(session, kind_of(kind), [made], single=True)
-        session.note("the token, shown this once:")
+        session.note("the token, which is shown only once:")
         session.print(getattr(made, member))
         return
     with secret_file(Path(token_file)) as write:
@@ -317,8 +323,8 @@ def secret_file(path: Path) -> Iterator[Any]:
             raise IsADirectoryError(None, "is a directory")
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or "cannot be made"
-        raise OutputError(f"{path}: {reason}; nothing was asked of the API") from None
+        reason = (error.strerror if isinstance(error, OSError) else None) or "cannot be created"
+        raise OutputError(f"{path}: {reason}; the API was not asked") from None
 
     def write(secret: str) -> None:
         try:
@@ -327,8 +333,8 @@ def secret_file(path: Path) -> Iterator[Any]:
             Path(temporary).replace(path)
         except OSError as error:
             raise OutputError(
-                f"{path}: {error.strerror}; the token is lost: `vgpumgr host reenroll` gives a host another,"
-                " other tokens are to be deleted and made again"
+                f"{path}: {error.strerror}; the token is lost: `vgpumgr host reenroll` gives a host another;"
+                " delete other tokens and create them again"
             ) from None
 
     try:

@@ -21,18 +21,18 @@ SliceArgument = Annotated[str, typer.Argument(metavar="UUID")]
 def move(
     context: typer.Context,
     name: SliceArgument,
-    host: Annotated[str, typer.Option(help="where it goes")],
+    host: Annotated[str, typer.Option(help="host of the new slice")],
     source_off: Annotated[
-        str | None, typer.Option(metavar="NAME", help="the host that it leaves: you made sure that it is off")
+        str | None, typer.Option(metavar="NAME", help="name of the old host, to confirm that it is powered off")
     ] = None,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Claim a slice on another host in place of this one, at no charge. Prints the new one.
+    """Claim a slice on another host in place of this one. Prints the new slice; quota is not charged again.
 
-    Its UUID goes into the domain's XML there. The VM starts once the host that it leaves has confirmed that it starts
-    the VM no more. Where that host is dead, power it off, wait until 90 s after its last report, and say so:
-    `--source-off NAME`, also in a second command of the same kind. When the host comes back, its hook refuses the VM.
+    Put the new UUID into the domain's XML on that host. The VM starts once the old host has confirmed that it no longer
+    starts it. If that host is dead: power it off, wait until 90 s after its last report, and give `--source-off NAME`,
+    here or in a repetition of the command. When the old host comes back, its hook refuses the VM.
     """
     from vgpumgr.wire.resources import SliceMove
 
@@ -51,7 +51,7 @@ def abort_move(
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Give up a move while no VM may start with the new slice, whose UUID this is. Prints the old one."""
+    """Cancel a move before any VM can start with the new slice. Give the new slice's UUID. Prints the old slice."""
     session = begin(context, output)
     kept = session.client.abort_move(parse_uuid(name, "slice"), if_match=if_generation)
     show(session, kind_of("slice"), [kept], single=True)

@@ -18,12 +18,12 @@ _FAULTS_SHOWN = 5
 
 def observe(
     context: typer.Context,
-    seconds: Annotated[float, typer.Option(min=0.1, max=3600, metavar="S", help="how long")] = 10,
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600, metavar="S", help="how long to record")] = 10,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
     """Record every run on this host's GPUs for a while, add them up, and compare with the kernel's counters.
 
-    As root, on the GPU host. Exit status 1 when a sum differs from its counter or a run was not recorded.
+    Run it as root on the GPU host. Exit status 1: a sum differs from its counter, or a run was not recorded.
     """
     from vgpumgr.observer.account import accounts, shares
     from vgpumgr.observer.trace import recorded

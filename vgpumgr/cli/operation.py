@@ -21,10 +21,10 @@ from vgpumgr.errors import OperationFailedError, WaitEndedError
 if TYPE_CHECKING:
     from vgpumgr.wire.operations import Operation
 
-operation = typer.Typer(help="Look at operations, wait for them, cancel them.", no_args_is_help=True)
+operation = typer.Typer(help="Show operations, wait for them, cancel them.", no_args_is_help=True)
 
 WAIT_S = 10
-"""How long the API is asked to hold one answer back, and how old what is told of the progress may be."""
+"""How long the API may delay one answer, and so how old the shown progress may be."""
 PAUSE_S = 1.0
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID")]
@@ -42,9 +42,9 @@ class OperationStateOption(StrEnum):
 @operation.command("list")
 def list_operations(
     context: typer.Context,
-    kind: Annotated[str | None, typer.Option(help="of this kind, like host.drain")] = None,
-    target: Annotated[str | None, typer.Option(metavar="NAME", help="about this host")] = None,
-    state: Annotated[OperationStateOption | None, typer.Option(help="in this state")] = None,
+    kind: Annotated[str | None, typer.Option(help="only of this kind, like host.drain")] = None,
+    target: Annotated[str | None, typer.Option(metavar="NAME", help="only about this host")] = None,
+    state: Annotated[OperationStateOption | None, typer.Option(help="only in this state")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List operations that are under way, or were done within a week."""
@@ -65,10 +65,13 @@ def show_operation(context: typer.Context, name: IdArgument, output: OutputOptio
 def wait_for(
     context: typer.Context,
     name: IdArgument,
-    timeout: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="wait so long at most")] = 3600,
+    timeout: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="wait at most this long")] = 3600,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Wait until an operation is done. Fails if it did, if it was cancelled, or if it takes longer."""
+    """Wait until an operation is done.
+
+    Exits with an error if the operation failed, was cancelled or takes too long.
+    """
     session = begin(context, output)
     deadline_s = session.clock() + timeout
     found = _followed(session, parse_uuid(name, "operation"), deadline_s, answered=False)
@@ -81,12 +84,12 @@ def cancel(
     context: typer.Context,
     name: IdArgument,
     undo: Annotated[
-        bool, typer.Option("--undo", help="put back what it changed: a drained host takes claims if it did before")
+        bool, typer.Option("--undo", help="undo its changes: a drained host accepts claims again if it did before")
     ] = False,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """End an operation that is under way. Without --undo a host that was being drained stays cordoned."""
+    """Cancel an operation that is under way. Without --undo, a host that was being drained stays cordoned."""
     from vgpumgr.wire.operations import OperationCancel
 
     session = begin(context, output)
@@ -131,7 +134,7 @@ def _followed(session: Session, operation_id: UUID, deadline_s: float, *, answer
             session.note(f"{found.kind} of {found.target}: {told} of {found.progress.total} left")
         if left_s <= 0:
             raise WaitEndedError(
-                f"operation {operation_id} waits for {found.progress.left} of {found.progress.total}; look which with"
+                f"operation {operation_id} waits for {found.progress.left} of {found.progress.total}; list them with"
                 f" `vgpumgr operation show {operation_id}`"
             )
         session.sleep(min(PAUSE_S, left_s))  # an API that shuts down answers early
@@ -141,7 +144,7 @@ def _require_success(done: Sequence["Operation"]) -> None:
     failed = []
     for each in done:
         if each.result is None:
-            why = f"{each.error.code}: {each.error.detail}" if each.error else "somebody cancelled it"
+            why = f"{each.error.code}: {each.error.detail}" if each.error else "it was cancelled"
             failed.append(f"operation {each.id} {each.state}: {why}")
     if failed:
         raise OperationFailedError("; ".join(failed))

@@ -21,7 +21,7 @@ _RENAMED = {
     "window_bytes": "--window",
 }
 _FIELD = re.compile(r"(?:\$|query)\.([a-z_]+)(?:\[\d+\])?")
-"""A member, or one place of a list: who repeats an option does not count from 0."""
+"""A member, without the index of a list: a repeated option has no index."""
 _COMPOUND = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 _PLAIN = {
     "field.invalid": re.compile(r"\b(?:since|until)\b"),

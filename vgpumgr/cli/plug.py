@@ -18,7 +18,7 @@ DETACH_S = 20.0
 
 SliceArgument = Annotated[str, typer.Argument(metavar="SLICE", help="the slice's UUID")]
 DomainOption = Annotated[str, typer.Option("--domain", metavar="NAME", help="name or UUID of the domain")]
-ConnectOption = Annotated[str, typer.Option("--connect", metavar="URI", help="which libvirt")]
+ConnectOption = Annotated[str, typer.Option("--connect", metavar="URI", help="URI of libvirt")]
 
 
 def attach(
@@ -28,7 +28,7 @@ def attach(
     connect: ConnectOption = SYSTEM_URI,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
-    """Give a claimed slice to a domain of this host: its definition and, if it runs, the running VM."""
+    """Attach a claimed slice to a domain of this host: to its definition and, if it runs, to the running VM."""
     from vgpumgr.cli.domain import open_domain
     from vgpumgr.cli.plugging import attach_slice
 
@@ -36,7 +36,7 @@ def attach(
     wanted = parse_uuid(slice_id, "slice")
     claim = session.client.slice(wanted)
     if claim.state in ("releasing", "lost"):
-        why = "was lost with its host, or moved to another one" if claim.state == "lost" else "is being given back"
+        why = "was lost with its host, or moved to another one" if claim.state == "lost" else "is being released"
         raise ClaimMismatchError(f"slice {wanted} {why}; claim another with `vgpumgr create slice`")
     with open_domain(domain, connect, libvirt=session.libvirt) as opened:
         if claim.vm_uuid not in (None, opened.uuid):
@@ -54,11 +54,11 @@ def detach(
     domain: DomainOption,
     connect: ConnectOption = SYSTEM_URI,
     wait: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="how long the guest may take to let go")
+        float, typer.Option(min=0, metavar="SECONDS", help="how long the guest may take to release it")
     ] = DETACH_S,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
-    """Take a slice from a domain of this host. The claim stays; the API is not asked."""
+    """Detach a slice from a domain of this host. The claim stays; the API is not asked."""
     from vgpumgr.cli.domain import open_domain
     from vgpumgr.cli.plugging import detach_slice
 
@@ -81,4 +81,4 @@ def _tell(session: Session, slice_id: UUID, domain: str, what: str, changed: lis
     elif changed:
         session.print(f"slice {slice_id} {what}, domain {domain}: {' and '.join(changed)}")
     else:
-        session.print(f"slice {slice_id} was {what} already, domain {domain}")
+        session.print(f"slice {slice_id} was already {what}, domain {domain}")

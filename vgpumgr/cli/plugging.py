@@ -129,7 +129,6 @@ def _await_gone(
     while domain.running() and slice_id in domain.devices(live=True):
         if clock() >= deadline_s:
             raise WaitEndedError(
-                f"the guest of domain {domain.name} has not let go of slice {slice_id}; end its work there and detach"
-                " again"
+                f"the guest of domain {domain.name} still uses slice {slice_id}; end its work there, and detach again"
             )
         sleep(POLL_S)

@@ -3,7 +3,7 @@
 
 import os
 
-_FORBIDDEN = "look in the kernel's log for what AppArmor, SELinux or lockdown forbids root"
+_FORBIDDEN = "see the kernel's log for what AppArmor, SELinux or lockdown forbids"
 
 
 def as_root(todo: str) -> str:

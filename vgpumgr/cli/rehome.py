@@ -22,14 +22,14 @@ def rehome(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="HOST")],
     old: Annotated[str, typer.Argument(metavar="OLD", help="the GPU that is gone: address, id, UUID or serial number")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="the GPU of the same host that takes its claims")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="the GPU of the same host that gets its claims")],
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Move the claims of a GPU that is gone to another GPU of its host, all or none.
 
-    For a card that has failed, was taken out, or was replaced. The VMs of its slices must have stopped. Quotas stay as
-    they are, and a VM that starts again gets its slice on the new GPU.
+    Use it for a card that has failed, was removed or was replaced. The VMs of its slices must have stopped. Quotas do
+    not change, and a VM that starts again gets its slice on the new GPU.
     """
     from vgpumgr.wire.operations import GpuRehome
 
@@ -38,7 +38,7 @@ def rehome(
     there = list(session.client.gpus(host=name))
     gone, taker = _one(there, name, old), _one(there, name, new)
     if gone.id == taker.id:
-        raise ArgumentError(f"{old[:80]} and {new[:80]} are one GPU; name the one that takes its claims")
+        raise ArgumentError(f"{old[:80]} and {new[:80]} are the same GPU; name the one that gets its claims")
     seen = session.client.gpu(gone.id).etag if if_generation is None else if_generation
     body = request(GpuRehome, to=taker.id)
     present(session, [session.client.rehome_gpu(gone.id, body, if_match=seen)], single=True)

@@ -100,7 +100,7 @@ class Session:
                 reason = error.strerror
             else:  # stdout is None if it was closed when the interpreter started
                 reason = "closed" if isinstance(error, AttributeError) else "not in this terminal's character set"
-            raise OutputError(f"standard output: {reason}; what was asked for has been done") from None
+            raise OutputError(f"standard output: {reason}; the command itself succeeded") from None
 
     def note(self, text: str) -> None:
         """Print a message for people that is not part of the result."""

@@ -69,10 +69,10 @@ def _configuration(env: Mapping[str, str]) -> dict[str, str]:
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}; make it readable or remove it") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is no TOML: {error}; correct it") from None
+        raise SettingsError(f"{path} is not valid TOML: {error}; correct it") from None
     for key, value in found.items():
         if key not in KEYS:
-            raise SettingsError(f"{path}: there is no setting {key!r}; there are {', '.join(KEYS)}")
+            raise SettingsError(f"{path}: unknown setting {key!r}; known settings: {', '.join(KEYS)}")
         if not isinstance(value, str):
             raise SettingsError(f"{path}: {key} must be a string in quotes")
         if not value:
@@ -96,7 +96,7 @@ def _token(options: Options, env: Mapping[str, str], file: Mapping[str, str], op
             raise
         said = "does not exist" if isinstance(why, FileNotFoundError) else "is not readable for you"
         raise SettingsError(
-            f"there is no token: give --token-file, VGPUMGR_TOKEN_FILE or token_file in config.toml"
+            f"no token was given: use --token-file, VGPUMGR_TOKEN_FILE or token_file in config.toml"
             f" ({operator_token} {said})"
         ) from None
 

@@ -27,23 +27,23 @@ KindArgument = Annotated[
 ]
 
 
-NO_GPUS = "none reported; look with `vgpumgr host doctor` on the host, as root"
+NO_GPUS = "none reported; run `vgpumgr host doctor` on the host, as root"
 
 
 def get(
     context: typer.Context,
     kind: KindArgument,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="only this one")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="only this object")] = None,
     tenant: Annotated[str | None, typer.Option(help="slices, reservations, events or audit of this tenant")] = None,
     account: Annotated[str | None, typer.Option(help="tenants or quotas: this account and its projects")] = None,
-    external_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="the tenant that another system calls that")
-    ] = None,
+    external_id: Annotated[str | None, typer.Option(metavar="ID", help="the tenant with this external id")] = None,
     host: Annotated[str | None, typer.Option(help="slices or gpus of this host")] = None,
     vm: Annotated[str | None, typer.Option(metavar="UUID", help="slices of this VM")] = None,
     profile: Annotated[str | None, typer.Option(help="slices or reservations of this profile")] = None,
     mode: Annotated[str | None, typer.Option(help="profiles that are strict, or fair")] = None,
-    state: Annotated[str | None, typer.Option(help="slices, hosts, operations in it; gpus of such hosts")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="slices, hosts or operations in this state; gpus of such hosts")
+    ] = None,
     unconfirmed: Annotated[
         bool, typer.Option("--unconfirmed", help="hosts that wait for `host confirm-epoch` after a restore")
     ] = False,
@@ -53,25 +53,25 @@ def get(
     role: Annotated[str | None, typer.Option(help="tokens of this role")] = None,
     subject: Annotated[str | None, typer.Option(metavar="NAME", help="tokens for this tenant or host")] = None,
     target: Annotated[str | None, typer.Option(metavar="NAME", help="operations about this host")] = None,
-    after: Annotated[int | None, typer.Option(min=0, metavar="SEQ", help="events with a larger number")] = None,
+    after: Annotated[
+        int | None, typer.Option(min=0, metavar="SEQ", help="events with a larger number than this")
+    ] = None,
     about: Annotated[
-        str | None, typer.Option(metavar="KIND[,KIND]", help="events about these, like slice or host,gpu")
+        str | None, typer.Option(metavar="KIND[,KIND]", help="events about these kinds, like slice or host,gpu")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="events as they happen, until interrupted")] = False,
-    actor: Annotated[str | None, typer.Option(help="audit of whom, like operator:local")] = None,
-    action: Annotated[str | None, typer.Option(help="audit of what was done, like slice.claimed")] = None,
-    object_name: Annotated[
-        str | None, typer.Option("--object", metavar="NAME", help="audit of what it was done to")
-    ] = None,
-    request_id: Annotated[str | None, typer.Option(metavar="ID", help="audit of what this request did")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="print events as they happen, until interrupted")] = False,
+    actor: Annotated[str | None, typer.Option(help="audit of this actor, like operator:local")] = None,
+    action: Annotated[str | None, typer.Option(help="audit of this action, like slice.claimed")] = None,
+    object_name: Annotated[str | None, typer.Option("--object", metavar="NAME", help="audit of this object")] = None,
+    request_id: Annotated[str | None, typer.Option(metavar="ID", help="audit of this request")] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="audit from then: 2h (ago), or an ISO 8601 instant")
+        str | None, typer.Option(metavar="WHEN", help="audit since this time: 2h (ago), or an ISO 8601 instant")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="WHEN", help="audit before then")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="no more than so many of a list")] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="audit before this time")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="list at most N objects")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List objects, or show one."""
+    """List objects, or show one object."""
     session = begin(context, output)
     wanted = kind_of(kind)
     given: dict[str, Any] = {"tenant": tenant, "host": host, "vm": vm, "state": state, "after": after, "actor": actor}
@@ -109,7 +109,7 @@ def describe(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
-    """Show everything about one object, and what belongs to it."""
+    """Show one object in full, and the objects that belong to it."""
     session = begin(context, output)
     wanted = kind_of(kind)
     item = wanted.found(session.client, name)

@@ -36,7 +36,9 @@ class PlotFormat(StrEnum):
 
 def simulate(
     context: typer.Context,
-    scenario: Annotated[str | None, typer.Argument(metavar="SCENARIO", help="a YAML file, or - to read one")] = None,
+    scenario: Annotated[
+        str | None, typer.Argument(metavar="SCENARIO", help="a YAML file, or - for standard input")
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="list the built-in examples")] = False,
     example: Annotated[str | None, typer.Option(metavar="NAME", help="print a built-in example")] = None,
     settings: Annotated[
@@ -49,22 +51,24 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="FIELD=V1,V2,...", help="play every combination of values, and rank them"),
     ] = None,
-    json_file: Annotated[str | None, typer.Option("--json", metavar="FILE", help="write the figures there")] = None,
-    plots: Annotated[str | None, typer.Option(metavar="DIR", help="write plots there")] = None,
-    plot_format: Annotated[PlotFormat | None, typer.Option("--format", help="of the plots; png if not given")] = None,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="write the figures to this file")
+    ] = None,
+    plots: Annotated[str | None, typer.Option(metavar="DIR", help="write plots to this directory")] = None,
+    plot_format: Annotated[PlotFormat | None, typer.Option("--format", help="format of the plots; default png")] = None,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
-    """Simulate tenants that share a GPU, and say who gets what.
+    """Simulate tenants that share a GPU, and report what each tenant gets.
 
-    The scheduler is the kernel module's own, or one of those it is compared with.
-    Exit status 0 when all targets of the scenario are met, 8 when one is missed.
+    The scheduler is the kernel module's own, or one of the baselines.
+    Exit status 0: all targets of the scenario are met; 8: a target is missed.
     """
     session = begin(context, output)
     _require(plots=plots is not None)
     if sum((listed, example is not None, scenario is not None)) > 1:
         raise ArgumentError("give one of SCENARIO, --list and --example; `--example NAME >mine.yaml` makes a scenario")
     if plot_format is not None and plots is None:
-        raise ArgumentError("--format means nothing without plots; give --plots DIR as well")
+        raise ArgumentError("--format has no meaning without plots; give --plots DIR as well")
     if listed:
         _list(session)
         return
@@ -79,7 +83,7 @@ def simulate(
     given += [f"{name}={value}" for name, value in (("seed", seed), ("seeds", seeds)) if value is not None]
     if sweep:
         if plots:
-            raise ArgumentError("--plots means nothing for a sweep; plot one of its points with --set")
+            raise ArgumentError("--plots has no meaning for a sweep; plot one of its points with --set")
         met = _sweep(session, _written(scenario), given, sweep, json_file)
     else:
         met = _one(session, _written(scenario).loaded(given), json_file, _folder(plots), plot_format or PlotFormat.PNG)

@@ -36,24 +36,26 @@ HEADER = (
 )
 CLEAR = "\x1b[H\x1b[2J"
 REPORTS_S = 90.0
-"""How long a table that was asked for waits for hosts to report: unless set otherwise they tell their counters once in
-45 to 75 s, and a host that was not heard of for 90 s counts as offline."""
+"""How long a table of --count or --once waits for hosts to report.
+
+By default a host reports its counters every 45 to 75 s, and a host without a report for 90 s counts as offline.
+"""
 
 
 def top(
     context: typer.Context,
-    interval: Annotated[float, typer.Option(min=0.2, max=3600, metavar="S", help="seconds between looks")] = 5.0,
-    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="print so many tables and end")] = None,
+    interval: Annotated[float, typer.Option(min=0.2, max=3600, metavar="S", help="seconds between samples")] = 5.0,
+    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="print N tables and end")] = None,
     once: Annotated[bool, typer.Option("--once", help="print one table and end")] = False,
     host: Annotated[str | None, typer.Option(help="only this host")] = None,
     tenant: Annotated[str | None, typer.Option(help="only this tenant's rows")] = None,
-    broker: Annotated[bool, typer.Option("--broker", help="of this host's broker, not of the API")] = False,
+    broker: Annotated[bool, typer.Option("--broker", help="show this host's broker, not the API")] = False,
     run_directory: DirectoryOption = None,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
-    """Show which share each tenant is entitled to and which it got. Ends with Ctrl-C.
+    """Show the share that each tenant is entitled to, and the share that it got. Ctrl-C ends it.
 
-    With --broker, LONGEST WAIT and GATES count since the broker started, and all else in the interval.
+    With --broker, LONGEST WAIT and GATES count from the start of the broker; the rest covers the interval.
     """
     from vgpumgr.cli.usage_window import Samples
 
@@ -62,16 +64,16 @@ def top(
         if name is not None:
             checked_name(name, what)
     if once and count is not None:
-        raise ArgumentError("--once is --count 1; give one of them")
+        raise ArgumentError("--once is the same as --count 1; give one of them")
     if broker:
         if host is not None:
-            raise ArgumentError("--host means nothing for a broker; leave it out")
+            raise ArgumentError("--host has no meaning for a broker; leave it out")
         broker_top(
             session, find(session, run_directory), interval_s=interval, count=1 if once else count, tenant=tenant
         )
         return
     if run_directory is not None:
-        raise ArgumentError("--run-directory is a broker's; give --broker as well")
+        raise ArgumentError("--run-directory is only for a broker; give --broker as well")
     counted = once or count is not None
     left = 1 if count is None else count
     samples = Samples()

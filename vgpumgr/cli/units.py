@@ -10,8 +10,8 @@ from vgpumgr.durations import is_duration, parse_duration
 from vgpumgr.errors import ArgumentError
 
 _DOMAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}", re.ASCII)
-NO_EXTERNAL_ID = "no external id: it has 1 to 255 printable characters"
-NO_LABEL = "no label: keys are of a-z, 0-9 and ._/-, values of letters, digits and ._-, no more than 63 of each"
+NO_EXTERNAL_ID = "not an external id: it has 1 to 255 printable characters"
+NO_LABEL = "not a label: keys consist of a-z, 0-9 and ._/-, values of letters, digits and ._-, at most 63 of each"
 
 
 def parse_instant(text: str, what: str, now: datetime) -> datetime:
@@ -37,7 +37,7 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
         if not (key and equals and value):
             raise ArgumentError(f"label {text[:80]!r}: give KEY=VALUE, like zone=a")
         if key in labels:
-            raise ArgumentError(f"label {text[:80]!r}: {key[:80]!r} was given before; give each key once")
+            raise ArgumentError(f"label {text[:80]!r}: {key[:80]!r} is given twice; give each key once")
         labels[key] = value
     return labels
 
@@ -63,7 +63,7 @@ def parse_uuid(text: str, what: str) -> UUID:
         if what == "VM":
             name = text[:80] if _DOMAIN.fullmatch(text) else "DOMAIN"
             todo = f"give the VM's UUID; `virsh domuuid {name}` prints it"
-        raise ArgumentError(f"{what} {text[:80]!r} is no UUID; {todo}") from None
+        raise ArgumentError(f"{what} {text[:80]!r} is not a UUID; {todo}") from None
 
 
 def format_us(time_us: float) -> str:

@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 def watch(
     context: typer.Context,
     seconds: Annotated[
-        float | None, typer.Option(min=0, metavar="S", help="stop once nothing has happened for so long")
+        float | None, typer.Option(min=0, metavar="S", help="stop after this time without an event")
     ] = None,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
     """Print what happens to this host's GPUs, tenants and slices, one line each, until interrupted.
 
-    Slices that come, go, are taken from a VM, fail or are reset; caps that run out; runs that were too long. When the
-    kernel could not tell everything a line says how much there is now. With -o json, one object a line.
+    It prints slices that come, go, are taken from a VM, fail or are reset, caps that run out, and runs that were too
+    long. If the kernel lost events, a line says how many objects there are now. With -o json it prints one object a
+    line.
     """
     from vgpumgr.control.events import Watch
     from vgpumgr.control.netlink import Control

@@ -42,20 +42,20 @@ def test_standard_input_may_be_tried_without_a_claim(cli: Cli, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[{}", "line 1: no JSON"),
-        ("[\n{]", "line 2: no JSON"),
+        ("[{}", "line 1: not valid JSON"),
+        ("[\n{]", "line 2: not valid JSON"),
         ("[]", "$.slices '[]': list should have at least 1 item"),
-        ("7", "no list; give a list of claims in JSON\n"),
-        ('{"tenant": 1}', "no list; give a list of claims in JSON\n"),
+        ("7", "not a list; give a list of claims in JSON\n"),
+        ('{"tenant": 1}', "not a list; give a list of claims in JSON\n"),
         (json.dumps({"slices": 7}), "$.slices '7': input should be a valid array"),
         (json.dumps([CLAIM] * 257), "at most 256 items"),
-        (json.dumps([CLAIM, CLAIM | {"tenant": "Blue"}]), "$.slices[1].tenant 'Blue': no name"),
+        (json.dumps([CLAIM, CLAIM | {"tenant": "Blue"}]), "$.slices[1].tenant 'Blue': not a name"),
         (json.dumps([CLAIM | {"size": 1}]), "$.slices[0].size '1': extra inputs are not permitted"),
-        (json.dumps([CLAIM, CLAIM | {"selector": {"Zone": "a"}}]), "$.slices[1].selector 'Zone': no label"),
+        (json.dumps([CLAIM, CLAIM | {"selector": {"Zone": "a"}}]), "$.slices[1].selector 'Zone': not a label"),
         (json.dumps([{"tenant": "blue"}]), "$.slices[0].profile: field required\n"),
         (json.dumps([{"tenant": "blue", "profil": "quarter"}]), "$.slices[0].profil 'quarter': extra inputs"),
         (json.dumps([CLAIM]) + " " * BATCH_BYTES_MAX, "more than 1 MiB"),
-        ("[" * 100_000, "no JSON that can be read"),
+        ("[" * 100_000, "not valid JSON"),
     ],
 )
 def test_what_the_api_would_refuse_is_told_before_it_is_asked(cli: Cli, tmp_path: Path, text: str, said: str) -> None:

@@ -114,8 +114,8 @@ def test_the_control_socket_is_its_users_alone(cli: Cli, denied: None, command: 
     result = cli(*command.split(), "--run-directory", "there")
     assert result.status == 5
     assert result.err == (
-        "vgpumgr: permission.denied: there/control: only the user who runs the broker, and root, may see and change it;"
-        " ask again as that user\n"
+        "vgpumgr: permission.denied: there/control: only root and the user who runs the broker may see and change it;"
+        " run this as one of them\n"
     )
 
 
@@ -186,10 +186,10 @@ def test_a_run_directory_that_changed_is_not_applied(cli: Cli, tmp_path: Path, b
     file = configuration(tmp_path, f'run_directory = "{tmp_path}/new"')
     result = cli("broker", "apply", file)
     assert result.status == 7
-    assert "`apply` cannot change run_directory: if the broker runs in another one, name that with" in result.err
+    assert "`apply` cannot change run_directory: if the broker runs in another directory, give it with" in result.err
     result = cli("broker", "apply", file, "--run-directory", str(broker.directory))
     assert result.status == 0
-    assert f"run_directory = '{tmp_path}/new' counts when the broker is started again" in result.err
+    assert f"run_directory = '{tmp_path}/new' takes effect when the broker is started again" in result.err
 
 
 def test_more_processors_than_the_machine_has_are_refused(cli: Cli, tmp_path: Path, made: Programs) -> None:
@@ -198,7 +198,7 @@ def test_more_processors_than_the_machine_has_are_refused(cli: Cli, tmp_path: Pa
     assert result.status == 2
     assert result.err == (
         f"vgpumgr: field.invalid: accelerator.processors: 65536 is more than the {os.cpu_count()} of this machine;"
-        " leave it out to take all\n"
+        " omit it to use all\n"
     )
 
 
@@ -323,7 +323,7 @@ CLAIM = "51ce0000-0000-4000-8000-000000000001"
         (("--native",), "--tenant and --claim"),
         (("--native", "--tenant", "blue", "--claim", CLAIM), "--tenant and --claim"),
         (("--claim", CLAIM), "give --native"),
-        (("--native", "--claim", "blue"), "no UUID"),
+        (("--native", "--claim", "blue"), "not a UUID"),
         (("--native", "--claim", CLAIM), f"no broker of this host has claim {CLAIM}"),
     ],
 )
@@ -363,12 +363,13 @@ def test_a_run_directory_has_room_for_the_longest_socket(cli: Cli, tmp_path: Pat
         result = cli(*command, file, "--run-directory", fits + "x")
         assert result.status == 2
         assert result.err == (
-            f"vgpumgr: settings.invalid: run_directory: {fits}x has {longest + 1} characters, and may have {longest}:"
-            " a path of a socket has at most 107, and its longest name here is blue.sock\n"
+            f"vgpumgr: settings.invalid: run_directory: {fits}x has {longest + 1} characters,"
+            f" but the limit is {longest}: the path of a socket has at most 107,"
+            " and the longest name here is blue.sock\n"
         )
     assert cli("broker", "show", "--run-directory", "x" * 100).err == (
-        f"vgpumgr: broker.unreachable: {'x' * 100}/control is too long for a socket;"
-        " no broker can have this run directory\n"
+        f"vgpumgr: broker.unreachable: {'x' * 100}/control is too long for a socket,"
+        " so no broker can have this run directory\n"
     )
 
 

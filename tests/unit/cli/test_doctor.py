@@ -255,7 +255,7 @@ def test_a_listed_gpu_that_the_module_does_not_have_is_named_with_its_code(cli: 
     assert findings["gpu 0000:3b:00.0"] == (
         "fail",
         "the driver nvidia has it (gpu.held)",
-        f"stop what uses it and unbind it, or take it out of {root}/etc/vgpumgr/gpus",
+        f"stop the programs that use it and unbind it, or remove it from {root}/etc/vgpumgr/gpus",
     )
     assert findings["gpu 0000:99:00.0"][1] == "this host has no such PCI function (gpu.absent)"
     assert f"gpu {GPU}" not in findings
@@ -274,8 +274,8 @@ def test_an_adopted_gpu_is_told_from_others_and_why_another_is_none(cli: Cli, ro
     other.mkdir()
     assert examine(cli, root)[1]["gpu 0000:3b:00.0"] == (
         "fail",
-        f"no driver has it, and {root}/etc/vgpumgr/agent.toml says that nvidia does (gpu.driverless)",
-        "`modprobe nvidia`; see dmesg if that does not take it",
+        f"no driver has it, but {root}/etc/vgpumgr/agent.toml says that nvidia does (gpu.driverless)",
+        "`modprobe nvidia`; if the driver does not bind it, see dmesg",
     )
     (other / "driver").symlink_to(drivers / "nvidia")
     status, findings = examine(cli, root)
@@ -343,12 +343,12 @@ def test_only_others_than_root_are_told_to_run_it_as_root(
         "helper": f"`systemctl status vgpumgr-helper`{also}",
         "libvirt": f"start libvirt's daemon{also}",
     }
-    assert findings["preemption"][1] == "cannot tell: /sys/kernel/debug/sched/preempt: no such file or directory"
+    assert findings["preemption"][1] == "unknown: /sys/kernel/debug/sched/preempt: no such file or directory"
 
 
 @pytest.mark.parametrize(
     ("uid", "todo"),
-    [(0, "look in the kernel's log for what AppArmor, SELinux or lockdown forbids root"), (1000, "run this as root")],
+    [(0, "see the kernel's log for what AppArmor, SELinux or lockdown forbids"), (1000, "run this as root")],
 )
 def test_a_refused_permission_is_told_from_what_is_missing(
     cli: Cli, closed: Path, monkeypatch: pytest.MonkeyPatch, uid: int, todo: str
@@ -382,7 +382,7 @@ def test_virsh_is_really_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("update", "grade", "words"),
     [
-        ({"last_report_at": None}, "fail", "never heard from gpu-a"),
+        ({"last_report_at": None}, "fail", "never received a report of gpu-a"),
         ({"last_report_at": MADE - timedelta(hours=1)}, "fail", "the last one was 3640 s ago"),
         ({"last_report_at": MADE + timedelta(seconds=70)}, "warn", "clock is 30 s ahead"),
         ({"epoch_confirmed": False}, "warn", "restored"),

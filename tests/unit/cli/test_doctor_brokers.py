@@ -107,7 +107,7 @@ def test_where_no_gpu_is_set_aside_nothing_is_said_of_brokers(cli: Cli, root: Pa
         ("broker programs", lambda root: (root / "usr/lib/vgpumgr/vgpu-native").unlink(), "vgpu-native is missing"),
         ("broker unit", lambda root: (root / UNIT).unlink(), "is not installed"),
         (f"processes {ASIDE}", lambda root: (root / "dev/nvidia3").unlink(), "/dev/nvidia3 is missing"),
-        (BROKER, lambda root: (root / RUN).mkdir(parents=True), "it does not answer: "),
+        (BROKER, lambda root: (root / RUN).mkdir(parents=True), "the broker does not answer: "),
     ],
 )
 def test_each_thing_that_is_missing_is_found(
@@ -125,4 +125,4 @@ def test_a_gpu_that_is_shared_for_vms_too_is_found(cli: Cli, root: Path) -> None
     write(root / "etc/vgpumgr/agent.toml", SETTINGS.replace(ASIDE, GPU))
     status, findings = examine(cli, root)
     assert status == 1
-    assert findings[f"processes {GPU}"][:2] == ("fail", "set aside for processes, but vgpumgr.ko shares it for VMs")
+    assert findings[f"processes {GPU}"][:2] == ("fail", "set aside for processes, but vgpumgr.ko shares it among VMs")

@@ -58,9 +58,9 @@ def test_where_no_gpu_lends_nothing_is_said_of_executors(cli: Cli, root: Path) -
     ("check", "grade", "do", "found"),
     [
         ("executors", "fail", lambda root: write(root / "etc/vgpumgr/agent.toml", "[gpus.x]"), "gpus.'x'"),
-        (f"engine {GPU}", "fail", lambda root: write(root / ENGINE, "soft\n"), "soft, and "),
-        (f"engine {GPU}", "fail", lambda root: (root / ENGINE).unlink(), "the module's only one, and "),
-        (CHECK, "fail", lambda root: write(root / "etc/vgpumgr/agent.toml", ""), "names no library"),
+        (f"engine {GPU}", "fail", lambda root: write(root / ENGINE, "soft\n"), "soft, but "),
+        (f"engine {GPU}", "fail", lambda root: (root / ENGINE).unlink(), "the module's only one, but "),
+        (CHECK, "fail", lambda root: write(root / "etc/vgpumgr/agent.toml", ""), "does not name a library"),
         (CHECK, "fail", lambda root: (root / "usr/lib/vgpumgr/vgpu-child").unlink(), "vgpu-child is missing"),
         (CHECK, "fail", lambda root: (root / LIBRARY.lstrip("/")).unlink(), f"{LIBRARY} is missing"),
         ("executor device", "fail", lambda root: (root / "dev/vgpumgr-exec").unlink(), "is missing"),
@@ -102,4 +102,4 @@ def test_a_library_with_which_no_child_serves_is_found(cli: Cli, root: Path, tex
 def test_a_program_that_cannot_run_gives_no_answer(cli: Cli, root: Path) -> None:
     (root / "usr/lib/vgpumgr/vgpu-executor").chmod(0o644)
     _, findings = examine(cli, root)
-    assert "gives no answer: PermissionError" in findings[CHECK][1]
+    assert "did not answer: PermissionError" in findings[CHECK][1]

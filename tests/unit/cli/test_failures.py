@@ -305,7 +305,7 @@ def test_a_gpu_is_looked_for_on_its_host_only(cli: Cli) -> None:
 
 def test_a_host_without_gpus_is_said(cli: Cli) -> None:
     cli.api.lists["gpus"] = []
-    told = "none reported; look with `vgpumgr host doctor` on the host, as root"
+    told = "none reported; run `vgpumgr host doctor` on the host, as root"
     assert cli("get", "gpus", "--host", "gpu-b").err == told + "\n"
     assert f"\ngpus: {told}\n" in cli("describe", "host", "gpu-b").out
 
@@ -433,7 +433,7 @@ def test_a_token_file_that_cannot_be_made_is_said_before_anything_is_done(cli: C
     result = cli("create", "host", "gpu-c", "--token-file", f"{tmp_path}/{where}")
     assert result.status == 1
     assert "output.failed" in result.err
-    assert "nothing was asked of the API" in result.err
+    assert "the API was not asked" in result.err
     assert result.err.count("\n") == 1
     assert cli.api.requests == []
 
@@ -454,7 +454,7 @@ def test_a_defect_is_one_line_too(cli: Cli) -> None:
     result = cli("get", "tenants")
     assert result.status == 1
     assert result.err == (
-        "vgpumgr: internal: RuntimeError: odd\\nthing; this is a defect of vgpumgr: report it, with the command\n"
+        "vgpumgr: internal: RuntimeError: odd\\nthing; this is a defect of vgpumgr; report it, with the command\n"
     )
 
 

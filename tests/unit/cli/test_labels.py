@@ -26,9 +26,7 @@ def options(option: str, count: int, *, value: str = "") -> list[str]:
 def test_a_key_that_is_set_and_taken_away_is_refused(cli: Cli, command: str) -> None:
     result = cli(*command.split(), "--label", "zone=a", "--label", "rack=7", "--unlabel", "rack")
     assert (result.status, result.out, cli.api.requests) == (2, "", [])
-    assert result.err == (
-        "vgpumgr: argument.invalid: --label sets 'rack' and --unlabel takes it away; give one of them\n"
-    )
+    assert result.err == ("vgpumgr: argument.invalid: --label sets 'rack' and --unlabel removes it; give one of them\n")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +36,7 @@ def test_a_key_that_is_set_and_taken_away_is_refused(cli: Cli, command: str) -> 
 def test_a_key_that_is_given_twice_is_refused(cli: Cli, command: str, option: str) -> None:
     result = cli(*command.split(), option, "zone=a", option, "rack=7", option, "zone=b")
     assert (result.status, result.out, cli.api.requests) == (2, "", [])
-    assert result.err == ("vgpumgr: argument.invalid: label 'zone=b': 'zone' was given before; give each key once\n")
+    assert result.err == ("vgpumgr: argument.invalid: label 'zone=b': 'zone' is given twice; give each key once\n")
 
 
 @pytest.mark.parametrize("command", LABELLING)

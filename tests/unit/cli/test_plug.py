@@ -128,7 +128,7 @@ def test_attaching_again_changes_nothing_and_asks_nobody(cli: Cli, domain: FakeD
     cli("attach", MINE, "--domain", "web-1")
     before, calls, asked = state(domain), len(domain.calls), len(agent.asked)
     result = cli("attach", MINE, "--domain", "web-1")
-    assert result.out == f"slice {MINE} was attached already, domain web-1\n"
+    assert result.out == f"slice {MINE} was already attached, domain web-1\n"
     assert (state(domain), len(domain.calls), len(agent.asked)) == (before, calls, asked)
 
 
@@ -161,7 +161,7 @@ def test_a_slice_that_is_being_given_back_is_refused(cli: Cli, domain: FakeDomai
     domain.domain_uuid = str(OTHER_VM)
     result = cli("attach", str(SLICES[2]), "--domain", "web-1")
     assert result.status == 4
-    assert result.err.startswith(f"vgpumgr: claim.mismatch: slice {SLICES[2]} is being given back")
+    assert result.err.startswith(f"vgpumgr: claim.mismatch: slice {SLICES[2]} is being released")
     assert domain.calls == []
 
 
@@ -293,7 +293,7 @@ def test_a_guest_that_does_not_let_go_keeps_everything(cli: Cli, domain: FakeDom
     domain.slow_polls = None
     result = cli("detach", MINE, "--domain", "web-1", "--wait", "5")
     assert result.status == 1
-    assert "wait.ended: the guest of domain web-1 has not let go" in result.err
+    assert "wait.ended: the guest of domain web-1 still uses slice" in result.err
     assert state(domain) == before
     assert agent.operations == ["hotplug"]
 
@@ -306,7 +306,7 @@ def test_a_detach_that_failed_at_the_agent_is_finished_by_the_next(
     assert cli("detach", MINE, "--domain", "web-1").status == 5
     agent.answers.clear()
     result = cli("detach", MINE, "--domain", "web-1")
-    assert result.out == f"slice {MINE} was detached already, domain web-1\n"
+    assert result.out == f"slice {MINE} was already detached, domain web-1\n"
     assert agent.operations == ["hotplug", "unplug", "unplug"]
 
 

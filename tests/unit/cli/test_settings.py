@@ -66,9 +66,9 @@ def test_xdg_config_home_is_where_the_file_is(home: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("url = ", "is no TOML"),
-        ("\x00", "is no TOML"),
-        ("uri = 'https://a'", "there is no setting 'uri'; there are url, token_file, ca_file"),
+        ("url = ", "is not valid TOML"),
+        ("\x00", "is not valid TOML"),
+        ("uri = 'https://a'", "unknown setting 'uri'; known settings: url, token_file, ca_file"),
         ("url = 3", "url must be a string"),
         ("[url]\na = 1", "url must be a string"),
         ("url = ''", "url is empty"),
@@ -103,7 +103,7 @@ def test_a_token_file_without_a_token_is_said_and_not_quoted(home: Path, content
 
 
 def test_no_token_anywhere_says_where_one_may_be(home: Path) -> None:
-    with pytest.raises(SettingsError, match=r"give --token-file, VGPUMGR_TOKEN_FILE or token_file in config\.toml"):
+    with pytest.raises(SettingsError, match=r"use --token-file, VGPUMGR_TOKEN_FILE or token_file in config\.toml"):
         found(home, operator="missing")
 
 

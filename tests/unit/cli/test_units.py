@@ -92,5 +92,5 @@ def test_times(time_us: float, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "51ce", "../51ce0000-0000-4000-8000-000000000001", "a" * 200])
 def test_what_is_no_uuid_is_refused(text: str) -> None:
-    with pytest.raises(ArgumentError, match="is no UUID; `vgpumgr get slices` lists them"):
+    with pytest.raises(ArgumentError, match="is not a UUID; `vgpumgr get slices` lists them"):
         parse_uuid(text, "slice")

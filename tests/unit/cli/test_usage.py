@@ -56,7 +56,7 @@ def test_an_empty_ledger_says_how_the_present_hour_is_seen(cli: Cli) -> None:
     assert result.status == 0
     assert result.err == (
         "nothing before 2026-11-21T12:00:00Z;"
-        " `--until 2026-11-21T13:00:00Z` shows the present hour as far as it is known\n"
+        " `--until 2026-11-21T13:00:00Z` shows the present hour with the data known so far\n"
     )
     assert cli("usage", "-o", "json").err == ""
 
