@@ -8,7 +8,8 @@ EXECUTOR_OPENCL := $(if $(wildcard $(ROOT)/compute/executor/opencl/backend.c),$(
 # The scheduler core's predictor learns the durations of kernels.  A child does not use the arbiter.
 EXECUTOR_CORE := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(filter-out %/watch.c $(wildcard $(ROOT)/kmod/sched/arbiter*.c),\
 	$(wildcard $(ROOT)/kmod/sched/*.c)))
-EXECUTOR_SUPERVISOR := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/supervisor/*.c $(ROOT)/compute/executor/gate/*.c))
+EXECUTOR_SUPERVISOR := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,\
+	$(wildcard $(addprefix $(ROOT)/compute/executor/,supervisor/*.c gate/*.c fence/*.c)))
 
 # Code that the broker and vgpu-executor share.
 EXECUTOR_COMMON := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/*.c))

@@ -4,7 +4,7 @@
  *
  * Becomes a program that holds an NVIDIA GPU itself, in the turns and within the memory
  * limit of the tenant whose socket PATH is.  From here on a fence answers the ioctl()
- * calls of this process and of all that it starts (executor/gate/fence.h).  With
+ * calls of this process and of all that it starts (executor/fence/fence.h).  With
  * --contained, for use in a container, these processes also cannot interfere with programs
  * that are started later (contained.h).
  *
@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "executor/datagram.h"
-#include "executor/gate/fence.h"
+#include "executor/fence/fence.h"
 #include "native/contained.h"
 #include "protocol/control.h"
 

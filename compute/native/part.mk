@@ -5,5 +5,5 @@ NATIVE := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/native/*.
 
 PROGRAMS += $(OUT)/vgpu-native
 
-$(OUT)/vgpu-native: $(NATIVE) $(OUT)/compute/executor/gate/fence_filter.o $(OUT)/compute/executor/gate/rm_numbers.o $(OUT)/compute/executor/datagram.o
+$(OUT)/vgpu-native: $(NATIVE) $(OUT)/compute/executor/fence/filter.o $(OUT)/compute/executor/fence/rm_numbers.o $(OUT)/compute/executor/datagram.o
 	$(CC) $(CFLAGS) $(if $(SANITIZE),,-static) -o $@ $^

@@ -18,15 +18,16 @@ from tests.compute.native_rig import NativeProgram, make_native
 
 C = ROOT / "tests" / "compute" / "c"
 PROGRAM = Path(__file__).with_name("fence_program.py")
-GATE = ("fence", "fence_books", "fence_filter", "fence_holders", "relay_call", "relay_heap", "relay_uvm")
-RM = ("rm_calls", "rm_controls", "rm_numbers", "rm_objects")
+FENCE = ("fence", "books", "filter", "holders", "rm_numbers")
+GATE = ("relay_call", "relay_heap", "relay_uvm", "rm_calls", "rm_controls", "rm_objects")
 
 
 def make_keeper(directory: Path) -> Path:
     """Build the program that plays the supervisor."""
     make_native()
     executor = BUILT / "compute" / "executor"
-    objects = [executor / "gate" / f"{name}.o" for name in (*GATE, *RM)]
+    objects = [executor / "fence" / f"{name}.o" for name in FENCE]
+    objects += [executor / "gate" / f"{name}.o" for name in GATE]
     objects += [executor / f"{name}.o" for name in ("datagram", "log", "notice")]
     return build(directory / "keeper", C / "fence_keeper.c", *objects, flags=(f"-I{NATIVE}",))
 

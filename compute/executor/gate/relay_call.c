@@ -9,7 +9,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "executor/gate/fence_books.h"
+#include "executor/fence/books.h"
 #include "executor/gate/rm_calls.h"
 #include "executor/log.h"
 #include "executor/notice.h"

@@ -2,7 +2,7 @@
 /*
  * Makes one call of a child or of a native program, on copies of the arguments.
  *
- * The additional work of a fence (fence_books.h) is skipped if there are no books.
+ * The additional work of a fence (fence/books.h) is skipped if there are no books.
  */
 #ifndef VGPU_EXECUTOR_RELAY_CALL_H
 #define VGPU_EXECUTOR_RELAY_CALL_H

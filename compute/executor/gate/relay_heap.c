@@ -5,7 +5,7 @@
  */
 #include <errno.h>
 
-#include "executor/gate/fence_books.h"
+#include "executor/fence/books.h"
 #include "executor/gate/relay_call.h"
 #include "executor/gate/rm_calls.h"
 

@@ -11,7 +11,7 @@
 #include <sys/pidfd.h>
 #include <unistd.h>
 
-#include "executor/gate/fence_books.h"
+#include "executor/fence/books.h"
 #include "executor/gate/relay_call.h"
 #include "executor/gate/rm_calls.h"
 #include "executor/gate/uvm_abi.h"

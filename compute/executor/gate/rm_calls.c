@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-#include "executor/gate/rm_numbers.h"
+#include "executor/fence/rm_numbers.h"
 
 #define COUNT(array)	(sizeof(array) / sizeof((array)[0]))
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Native programs of a tenant: each is a tree of processes that have NVIDIA's device open
- * themselves, in its own cgroup (gate/enclosure.h), with a fence (gate/fence.h).
+ * themselves, in its own cgroup (fence/enclosure.h), with a fence (fence/fence.h).
  *
  * The gate stops their work on the GPU, while their processes continue.
  *
@@ -18,9 +18,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "executor/fence/enclosure.h"
+#include "executor/fence/fence.h"
 #include "executor/gate/channels.h"
-#include "executor/gate/enclosure.h"
-#include "executor/gate/fence.h"
 #include "protocol/control.h"
 
 #define VGPU_NATIVES_MAX	64u

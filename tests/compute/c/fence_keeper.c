@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #include "executor/datagram.h"
-#include "executor/gate/fence.h"
+#include "executor/fence/fence.h"
 
 static struct vgpu_fence_page *page;
 static struct vgpu_fence_quota *quota;

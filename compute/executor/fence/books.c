@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/gate/fence_books.h"
+#include "executor/fence/books.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "executor/gate/fence_holders.h"
+#include "executor/fence/holders.h"
 #include "rm_abi.h"
 
 #define DEVICE_MAJOR	195u

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/gate/fence_holders.h"
+#include "executor/fence/holders.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/gate/fence.h"
+#include "executor/fence/fence.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,8 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "executor/gate/fence_books.h"
-#include "executor/gate/fence_holders.h"
+#include "executor/fence/books.h"
+#include "executor/fence/holders.h"
 #include "executor/gate/relay_call.h"
 #include "executor/gate/rm_calls.h"
 #include "executor/log.h"

@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "executor/gate/fence.h"
+#include "executor/fence/fence.h"
 
 #define FENCE_MEMORY_MAX	65536u
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/gate/enclosure.h"
+#include "executor/fence/enclosure.h"
 
 #include <dirent.h>
 #include <errno.h>

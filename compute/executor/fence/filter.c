@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The filter of a native program: it selects the calls that are passed to the fence.  It is in a
- * file of its own because the launcher uses nothing else of the gate.
+ * file of its own because the launcher uses nothing else of the fence.
  *
  * NVIDIA's driver checks the low byte and the size in a request number, but not the letter.
  * nvidia-uvm checks the whole number.  Calls that neither of them would accept continue at once, so
@@ -19,8 +19,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "executor/gate/fence.h"
-#include "executor/gate/rm_numbers.h"
+#include "executor/fence/fence.h"
+#include "executor/fence/rm_numbers.h"
 #include "executor/sandbox/architecture.h"
 #include "rm_abi.h"
 

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "executor/gate/fence.h"
+#include "executor/fence/fence.h"
 
 enum fence_held {
 	FENCE_HELD_BY_NOBODY,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/gate/rm_numbers.h"
+#include "executor/fence/rm_numbers.h"
 
 #include "rm_abi.h"
 
