@@ -3,7 +3,7 @@
 
 BROKER_OBJECTS := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,\
 	$(wildcard $(ROOT)/compute/broker/*.c) $(wildcard $(ROOT)/kmod/sched/*.c) \
-	$(wildcard $(ROOT)/compute/executor/*.c))
+	$(filter-out %/options.c,$(wildcard $(ROOT)/compute/executor/*.c)))
 
 PROGRAMS += $(OUT)/vgpu-broker
 

@@ -11,7 +11,7 @@ EXECUTOR_CORE := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(filter-out %/watch.c $(wild
 EXECUTOR_SUPERVISOR := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,\
 	$(wildcard $(addprefix $(ROOT)/compute/executor/,supervisor/*.c gate/*.c fence/*.c)))
 
-# Code that the broker and vgpu-executor share.
+# Code that the broker and vgpu-executor share, and options.c, which the broker does not use.
 EXECUTOR_COMMON := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/*.c))
 EXECUTOR_SLICE := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/slice/*.c))
 
@@ -23,10 +23,12 @@ install-executor: $(EXECUTOR_PROGRAMS)
 	install -d $(DESTDIR)$(LIBDIR)
 	install -m 0755 $^ $(DESTDIR)$(LIBDIR)
 
-$(OUT)/vgpu-child: $(EXECUTOR)/log.o $(EXECUTOR_SANDBOX) $(EXECUTOR_CHILD) $(EXECUTOR_OPENCL) $(EXECUTOR_CORE)
+$(OUT)/vgpu-child: $(EXECUTOR)/log.o $(EXECUTOR)/options.o $(EXECUTOR_SANDBOX) $(EXECUTOR_CHILD) \
+		$(EXECUTOR_OPENCL) $(EXECUTOR_CORE)
 	$(CC) $(CFLAGS) -o $@ $^ -ldl
 
-$(OUT)/vgpu-supervisor: $(EXECUTOR)/log.o $(EXECUTOR)/header.o $(EXECUTOR)/notice.o $(EXECUTOR_SANDBOX) $(EXECUTOR_SUPERVISOR)
+$(OUT)/vgpu-supervisor: $(EXECUTOR)/log.o $(EXECUTOR)/header.o $(EXECUTOR)/notice.o $(EXECUTOR)/options.o \
+		$(EXECUTOR_SANDBOX) $(EXECUTOR_SUPERVISOR)
 	$(CC) $(CFLAGS) -o $@ $^
 
 $(OUT)/vgpu-executor: $(EXECUTOR_COMMON) $(EXECUTOR_SLICE)

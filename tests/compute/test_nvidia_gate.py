@@ -443,4 +443,4 @@ def test_no_gpu_has_such_a_number(tmp_path: Path, number: str) -> None:
     make_product()
     with run_slice(tmp_path, "--nvidia", number) as slice_:
         assert slice_.process.wait(LIMIT_S) == 2
-        assert f"--nvidia: '{number}' is not allowed" in slice_.log.read_text()
+        assert f"--nvidia: '{number}' is not a valid value" in slice_.log.read_text()

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The command line of a child, which its supervisor generates. */
-#include <errno.h>
 #include <getopt.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "executor/child/child.h"
+#include "executor/options.h"
 
 static const char usage[] =
 	"usage: vgpu-child --window-bytes N --memory-bytes N [OPTION]...\n"
@@ -23,24 +21,6 @@ static const char usage[] =
 	"  --address-bytes N     address space, 0 for no limit (default)\n"
 	"  --nvidia N            computes on /dev/nvidiaN, and has the supervisor answer for its ioctl()\n";
 
-static _Noreturn void refuse(const char *option, const char *value)
-{
-	fprintf(stderr, "vgpu-child: --%s: '%s' is not allowed\n%s", option, value, usage);
-	exit(2);
-}
-
-static uint64_t number(const char *option, const char *value)
-{
-	char *end;
-	unsigned long long result;
-
-	errno = 0;
-	result = strtoull(value, &end, 10);
-	if (errno || end == value || *end || *value == '-')
-		refuse(option, value);
-	return result;
-}
-
 static enum vgpu_sandbox_policy policy(const char *value)
 {
 	if (!strcmp(value, "best"))
@@ -49,7 +29,7 @@ static enum vgpu_sandbox_policy policy(const char *value)
 		return VGPU_SANDBOX_ALL;
 	if (!strcmp(value, "none"))
 		return VGPU_SANDBOX_NONE;
-	refuse("sandbox", value);
+	vgpu_option_refuse("sandbox", value);
 }
 
 static uint64_t namespaces(const char *value)
@@ -65,7 +45,7 @@ static uint64_t namespaces(const char *value)
 			strncmp(name, vgpu_namespaces[i].name, length)))
 			i++;
 		if (i == vgpu_namespaces_count)
-			refuse("namespaces", value);
+			vgpu_option_refuse("namespaces", value);
 		flags |= vgpu_namespaces[i].flag;
 		name += length + (name[length] == ',');
 	}
@@ -88,6 +68,7 @@ void vgpu_child_read_options(struct vgpu_child_options *options, int argc, char 
 		.backend = "opencl",
 		.sandbox = { .scratch_bytes = 64ull << 20, .gpu = -1 },
 	};
+	vgpu_options_open("vgpu-child", usage);
 	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
 		switch (option) {
 		case 'b':
@@ -97,17 +78,16 @@ void vgpu_child_read_options(struct vgpu_child_options *options, int argc, char 
 			options->library = optarg;
 			break;
 		case 'w':
-			options->window_bytes = number("window-bytes", optarg);
-			if (options->window_bytes < VGPU_WINDOW_BYTES_MIN ||
-			    options->window_bytes > VGPU_WINDOW_BYTES_MAX ||
-			    options->window_bytes % VGPU_WINDOW_PAGE)
-				refuse("window-bytes", optarg);
+			options->window_bytes = vgpu_option_number("window-bytes", optarg, VGPU_WINDOW_BYTES_MIN,
+								   VGPU_WINDOW_BYTES_MAX);
+			if (options->window_bytes % VGPU_WINDOW_PAGE)
+				vgpu_option_refuse("window-bytes", optarg);
 			break;
 		case 'm':
-			options->memory_bytes = number("memory-bytes", optarg);
+			options->memory_bytes = vgpu_option_number("memory-bytes", optarg, 0, UINT64_MAX);
 			break;
 		case 's':
-			options->spin_ns = number("spin-us", optarg) * 1000;
+			options->spin_ns = vgpu_option_number("spin-us", optarg, 0, UINT64_MAX) * 1000;
 			break;
 		case 'x':
 			options->sandbox.policy = policy(optarg);
@@ -119,30 +99,26 @@ void vgpu_child_read_options(struct vgpu_child_options *options, int argc, char 
 			options->sandbox.scratch = optarg;
 			break;
 		case 'T':
-			options->sandbox.scratch_bytes = number("scratch-bytes", optarg);
+			options->sandbox.scratch_bytes = vgpu_option_number("scratch-bytes", optarg, 0, UINT64_MAX);
 			break;
 		case 'd':
-			options->sandbox.address_bytes = number("address-bytes", optarg);
+			options->sandbox.address_bytes = vgpu_option_number("address-bytes", optarg, 0, UINT64_MAX);
 			break;
 		case 'g':
-			options->sandbox.gpu = (int)number("nvidia", optarg);
+			options->sandbox.gpu = (int)vgpu_option_number("nvidia", optarg, 0, 31);
 			options->sandbox.relayed = true;
 			break;
 		case 'c':
 			options->compile = true;
 			break;
 		case 'h':
-			fputs(usage, stdout);
-			exit(0);
+			vgpu_options_help();
 		default:
-			fputs(usage, stderr);
-			exit(2);
+			vgpu_options_wrong();
 		}
 	}
-	if (optind != argc || (!options->compile && !options->window_bytes)) {
-		fputs(usage, stderr);
-		exit(2);
-	}
+	if (optind != argc || (!options->compile && !options->window_bytes))
+		vgpu_options_wrong();
 	options->sandbox.compiler = options->compile;
 	options->sandbox.library = options->library;
 	options->sandbox.relayed = options->sandbox.relayed && !options->compile;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The command line of vgpu-executor. */
-#include <errno.h>
 #include <getopt.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "executor/options.h"
 #include "executor/slice/slice.h"
 
 #define UUID_CHARACTERS	36
@@ -27,24 +26,6 @@ static const char usage[] =
 	"  --gate-limit-ms N         kill a child that has not stopped by then (default 1000)\n"
 	"  --check                   try whether a child can serve with the library, and exit\n"
 	"Exit status: 0 ended, or a child can serve; 1 failed; 2 wrong command line.\n";
-
-static _Noreturn void refuse(const char *option, const char *value)
-{
-	fprintf(stderr, "vgpu-executor: --%s: '%s' is not allowed\n%s", option, value, usage);
-	exit(2);
-}
-
-static uint64_t number(const char *option, const char *value, uint64_t least, uint64_t most)
-{
-	char *end;
-	unsigned long long result;
-
-	errno = 0;
-	result = strtoull(value, &end, 10);
-	if (errno || end == value || *end || *value == '-' || result < least || result > most)
-		refuse(option, value);
-	return result;
-}
 
 /* Return: the path of a program in the same directory as this one. */
 static const char *beside(const char *name)
@@ -74,11 +55,12 @@ void slice_read_options(struct slice_options *options, int argc, char **argv)
 		.device = "/dev/vgpumgr-exec", .compile_cache_bytes = 64ull << 20,
 		.gate_limit_ns = 1000000000ull,
 	};
+	vgpu_options_open("vgpu-executor", usage);
 	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
 		switch (option) {
 		case 's':
 			if (strlen(optarg) != UUID_CHARACTERS)
-				refuse("slice", optarg);
+				vgpu_option_refuse("slice", optarg);
 			options->slice = optarg;
 			break;
 		case 'l':
@@ -94,33 +76,29 @@ void slice_read_options(struct slice_options *options, int argc, char **argv)
 			options->child = optarg;
 			break;
 		case 'm':
-			options->memory_bytes = number("memory-bytes", optarg, 1, UINT64_MAX);
+			options->memory_bytes = vgpu_option_number("memory-bytes", optarg, 1, UINT64_MAX);
 			break;
 		case 'C':
-			options->compile_cache_bytes = number("compile-cache-bytes", optarg, 0, 1ull << 40);
+			options->compile_cache_bytes = vgpu_option_number("compile-cache-bytes", optarg, 0, 1ull << 40);
 			break;
 		case 'L':
-			options->gate_limit_ns = number("gate-limit-ms", optarg, 1, 600000) * 1000000;
+			options->gate_limit_ns = vgpu_option_number("gate-limit-ms", optarg, 1, 600000) * 1000000;
 			break;
 		case 'N':
-			number("nvidia", optarg, 0, 31);
+			vgpu_option_number("nvidia", optarg, 0, 31);
 			options->nvidia = optarg;
 			break;
 		case 'k':
 			options->check = true;
 			break;
 		case 'h':
-			fputs(usage, stdout);
-			exit(0);
+			vgpu_options_help();
 		default:
-			fputs(usage, stderr);
-			exit(2);
+			vgpu_options_wrong();
 		}
 	}
-	if (optind != argc || !options->library || !options->slice == !options->check) {
-		fputs(usage, stderr);
-		exit(2);
-	}
+	if (optind != argc || !options->library || !options->slice == !options->check)
+		vgpu_options_wrong();
 	if (!options->supervisor)
 		options->supervisor = beside("vgpu-supervisor");
 	if (!options->child)

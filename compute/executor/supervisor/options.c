@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The command line of a supervisor. */
-#include <errno.h>
 #include <getopt.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/sysinfo.h>
 
+#include "executor/options.h"
 #include "executor/supervisor/supervisor.h"
 
 static const char usage[] =
@@ -35,30 +33,12 @@ static const char usage[] =
 	"  --compiler-limit-ms N     time for one job (default 300000)\n"
 	"  --compile-cache-bytes N   results of compilers that are kept (default 64 MiB, 0 for none)\n";
 
-static _Noreturn void refuse(const char *option, const char *value)
-{
-	fprintf(stderr, "vgpu-supervisor: --%s: '%s' is not allowed\n%s", option, value, usage);
-	exit(2);
-}
-
-static uint64_t number(const char *option, const char *value, uint64_t least, uint64_t most)
-{
-	char *end;
-	unsigned long long result;
-
-	errno = 0;
-	result = strtoull(value, &end, 10);
-	if (errno || end == value || *end || *value == '-' || result < least || result > most)
-		refuse(option, value);
-	return result;
-}
-
 static const char *word(const char *option, const char *value, const char *const *words)
 {
 	for (; *words; words++)
 		if (!strcmp(*words, value))
 			return *words;
-	refuse(option, value);
+	vgpu_option_refuse(option, value);
 }
 
 static enum vgpu_gate_kind gate_kind(const char *value)
@@ -66,7 +46,7 @@ static enum vgpu_gate_kind gate_kind(const char *value)
 	for (enum vgpu_gate_kind kind = VGPU_GATE_AUTO; kind <= VGPU_GATE_SIGNAL; kind++)
 		if (!strcmp(vgpu_gate_name(kind), value))
 			return kind;
-	refuse("gate", value);
+	vgpu_option_refuse("gate", value);
 }
 
 void vgpu_supervisor_read_options(struct vgpu_supervisor_options *options, int argc,
@@ -97,6 +77,7 @@ void vgpu_supervisor_read_options(struct vgpu_supervisor_options *options, int a
 		.gpu = -1,
 		.spin_us = get_nprocs() > 2 ? 20 : 0,
 	};
+	vgpu_options_open("vgpu-supervisor", usage);
 	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
 		switch (option) {
 		case 't':
@@ -121,35 +102,35 @@ void vgpu_supervisor_read_options(struct vgpu_supervisor_options *options, int a
 			options->cgroup = optarg;
 			break;
 		case 'L':
-			options->gate_limit_ns = number("gate-limit-ms", optarg, 1, 600000) * 1000000;
+			options->gate_limit_ns = vgpu_option_number("gate-limit-ms", optarg, 1, 600000) * 1000000;
 			break;
 		case 's':
-			options->spin_us = number("spin-us", optarg, 0, 10000);
+			options->spin_us = vgpu_option_number("spin-us", optarg, 0, 10000);
 			break;
 		case 'T':
-			options->scratch_bytes = number("scratch-bytes", optarg, 1u << 20, 1ull << 40);
+			options->scratch_bytes = vgpu_option_number("scratch-bytes", optarg, 1u << 20, 1ull << 40);
 			break;
 		case 'o':
-			options->overhead_bytes = number("overhead-bytes", optarg, 1u << 20, 1ull << 44);
+			options->overhead_bytes = vgpu_option_number("overhead-bytes", optarg, 1u << 20, 1ull << 44);
 			break;
 		case 'r':
-			options->resident_bytes = number("resident-bytes", optarg, 1u << 20, 1ull << 44);
+			options->resident_bytes = vgpu_option_number("resident-bytes", optarg, 1u << 20, 1ull << 44);
 			break;
 		case 'n':
-			options->compilers = (unsigned int)number("compilers", optarg, 1,
-								  VGPU_COMPILERS_MAX);
+			options->compilers = (unsigned int)vgpu_option_number("compilers", optarg, 1,
+									      VGPU_COMPILERS_MAX);
 			break;
 		case 'B':
-			options->compiler_bytes = number("compiler-bytes", optarg, 1u << 20, 1ull << 44);
+			options->compiler_bytes = vgpu_option_number("compiler-bytes", optarg, 1u << 20, 1ull << 44);
 			break;
 		case 'M':
-			options->compiler_limit_ns = number("compiler-limit-ms", optarg, 1, 86400000) * 1000000;
+			options->compiler_limit_ns = vgpu_option_number("compiler-limit-ms", optarg, 1, 86400000) * 1000000;
 			break;
 		case 'C':
-			options->compile_cache_bytes = number("compile-cache-bytes", optarg, 0, 1ull << 40);
+			options->compile_cache_bytes = vgpu_option_number("compile-cache-bytes", optarg, 0, 1ull << 40);
 			break;
 		case 'N':
-			options->gpu = (int)number("nvidia", optarg, 0, 31);
+			options->gpu = (int)vgpu_option_number("nvidia", optarg, 0, 31);
 			break;
 		case 'K':
 			options->gate_lock = optarg;
@@ -158,15 +139,11 @@ void vgpu_supervisor_read_options(struct vgpu_supervisor_options *options, int a
 			options->natives = optarg;
 			break;
 		case 'h':
-			fputs(usage, stdout);
-			exit(0);
+			vgpu_options_help();
 		default:
-			fputs(usage, stderr);
-			exit(2);
+			vgpu_options_wrong();
 		}
 	}
-	if (optind != argc || !options->tenant || !options->child) {
-		fputs(usage, stderr);
-		exit(2);
-	}
+	if (optind != argc || !options->tenant || !options->child)
+		vgpu_options_wrong();
 }

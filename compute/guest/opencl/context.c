@@ -166,22 +166,9 @@ API(cl_int, clReleaseContext, cl_context context)
 API(cl_int, clSetContextDestructorCallback, cl_context context,
     void (CL_CALLBACK *function)(cl_context, void *), void *user)
 {
-	struct end_callback *end;
-
 	if (!object_check(context, VGPU_CL_KIND_CONTEXT))
 		return CL_INVALID_CONTEXT;
-	if (!function)
-		return CL_INVALID_VALUE;
-	end = calloc(1, sizeof(*end));
-	if (!end)
-		return CL_OUT_OF_HOST_MEMORY;
-	end->function = (void *)function;
-	end->user = user;
-	pthread_mutex_lock(&context->lock);
-	end->next = context->ends;
-	context->ends = end;
-	pthread_mutex_unlock(&context->lock);
-	return CL_SUCCESS;
+	return end_callback_add(&context->ends, &context->lock, (void *)function, user);
 }
 
 API(cl_int, clGetContextInfo, cl_context context, cl_context_info param, size_t room, void *target, size_t *returned)

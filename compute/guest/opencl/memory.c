@@ -379,22 +379,9 @@ API(cl_int, clReleaseMemObject, cl_mem memory)
 
 API(cl_int, clSetMemObjectDestructorCallback, cl_mem memory, void (CL_CALLBACK *function)(cl_mem, void *), void *user)
 {
-	struct end_callback *end;
-
 	if (!object_check(memory, VGPU_CL_KIND_MEMORY))
 		return CL_INVALID_MEM_OBJECT;
-	if (!function)
-		return CL_INVALID_VALUE;
-	end = calloc(1, sizeof(*end));
-	if (!end)
-		return CL_OUT_OF_HOST_MEMORY;
-	end->function = (void *)function;
-	end->user = user;
-	pthread_mutex_lock(&memory->lock);
-	end->next = memory->ends;
-	memory->ends = end;
-	pthread_mutex_unlock(&memory->lock);
-	return CL_SUCCESS;
+	return end_callback_add(&memory->ends, &memory->lock, (void *)function, user);
 }
 
 API(cl_int, clGetMemObjectInfo, cl_mem memory, cl_mem_info param, size_t room, void *target, size_t *returned)

@@ -192,6 +192,24 @@ void object_drop(void *pointer)
 	pthread_mutex_unlock(&dead_lock);
 }
 
+cl_int end_callback_add(struct end_callback **ends, pthread_mutex_t *lock, void *function, void *user)
+{
+	struct end_callback *end;
+
+	if (!function)
+		return CL_INVALID_VALUE;
+	end = calloc(1, sizeof(*end));
+	if (!end)
+		return CL_OUT_OF_HOST_MEMORY;
+	end->function = function;
+	end->user = user;
+	pthread_mutex_lock(lock);
+	end->next = *ends;
+	*ends = end;
+	pthread_mutex_unlock(lock);
+	return CL_SUCCESS;
+}
+
 static void end(struct object *object)
 {
 	switch (object->kind) {

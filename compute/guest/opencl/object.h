@@ -66,6 +66,9 @@ struct end_callback {
 	void *user;
 };
 
+/* Registers @function in the list @ends, which @lock guards.  Return: a status of OpenCL. */
+cl_int end_callback_add(struct end_callback **ends, pthread_mutex_t *lock, void *function, void *user);
+
 struct _cl_platform_id {
 	struct object object;
 };
