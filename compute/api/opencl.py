@@ -67,11 +67,11 @@ REQUESTS = (
             u32(
                 "value_bytes",
                 "count",
-                doc="of @value: as many as were asked for, in the message and not in the bulk area",
+                doc="of @value: as many as requested; in the message, not in the bulk area",
             ),
             Array("value", "uint8_t", "value_bytes", 32 << 10),
         ),
-        doc="A query. @value_bytes is how much of the value the client wants; more is cut.",
+        doc="A query. @value_bytes is how much of the value the client wants; more is truncated.",
     ),
     Message(
         "GET_IMAGE_FORMATS",

@@ -28,7 +28,7 @@ def empty(*names: str) -> list[Function]:
 
 INVALID = "CL_INVALID_OPERATION"
 WAITS = "cl_uint wait_count, const cl_event *waits, cl_event *event"
-SVM = "no shared virtual memory: pointers mean nothing on the other side; not advertised"
+SVM = "no shared virtual memory: pointers are not valid on the other side; not advertised"
 PIPES = "pipes are not offered by the libraries behind it; not advertised"
 
 FUNCTIONS = (

@@ -27,8 +27,8 @@ static bool refuse_terms(struct settings_fault *fault, const char *tenant,
 		snprintf(name, sizeof(name), "engine.%s", settings_field_name(field));
 	settings_refuse(fault, "field.invalid", name,
 			field == VGPU_FIELD_RESERVE || field == VGPU_FIELD_WEIGHT ?
-			"the scheduler cannot keep it, with what the other tenants have and reserve" :
-			"the scheduler does not accept it, by itself or with the other fields");
+			"not possible with the weights and reservations of the other tenants" :
+			"the scheduler refuses this value, alone or with the other fields");
 	return false;
 }
 
@@ -91,7 +91,8 @@ static bool is_reachable(const struct broker *broker, const struct settings *set
 		if (!wanted || tenant->leaving || wanted->native == tenant->settings.native)
 			continue;
 		settings_refuse(fault, "field.invalid", "tenants",
-				"%s cannot begin or cease to be native; remove it and add it again", wanted->name);
+				"%s cannot change between native and not native; remove it and add it again",
+				wanted->name);
 		return false;
 	}
 	for (tenant = broker->tenants; tenant; tenant = tenant->next)

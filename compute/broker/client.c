@@ -159,7 +159,7 @@ void client_ended(struct client *client, int status, const char *reason)
 		snprintf(text, sizeof(text), "%s", PROGRAM_ENDED);
 	else
 		vgpu_exit_text(text, status, reason);
-	vgpu_log(client->state == CLIENT_ENDING ? LOG_INFO : LOG_WARNING,
+	vgpu_log(client->state == CLIENT_ENDING || !status ? LOG_INFO : LOG_WARNING,
 		 "tenant=%s event=child.ended child=%llu program_pid=%d %s", name, (unsigned long long)client->child,
 		 client->pid, text);
 	if (client->window)
@@ -313,7 +313,7 @@ bool client_admit(struct client *client)
 	}
 	if (tenant_process_count(tenant) >= tenant->settings.max_processes) {
 		snprintf(text, sizeof(text),
-			 "tenant %s has %u processes already, as many as max_processes lets it have",
+			 "tenant %s already has as many processes as max_processes permits (%u)",
 			 tenant->settings.name, tenant->settings.max_processes);
 		client_refuse(client, VGPU_REFUSED_PROCESSES, text);
 		return false;
@@ -349,7 +349,7 @@ static void greet(struct client *client)
 	if (refusal) {
 		client_refuse(client, refusal, refusal == VGPU_REFUSED_MEMORY ?
 		       "there is no memory, or no descriptor, for a window" :
-		       "the tenant's supervisor does not take a child");
+		       "the tenant's supervisor did not accept the child");
 		return;
 	}
 	client->state = CLIENT_STARTING;
@@ -438,7 +438,7 @@ static void socket_ready(struct loop_watch *watch, uint32_t events)
 		return;
 	}
 	if (got < 0 || client->state != CLIENT_GREETING || message.op != VGPU_CLIENT_HELLO) {
-		client_refuse(client, VGPU_REFUSED_MESSAGE, "a program says HELLO, once, and nothing else");
+		client_refuse(client, VGPU_REFUSED_MESSAGE, "a program must send HELLO once, and nothing else");
 		return;
 	}
 	if (message.version != VGPU_CONTROL_VERSION) {
@@ -455,7 +455,7 @@ static void patience_due(struct loop_timer *timer, uint64_t now_ns)
 	(void)now_ns;
 	switch (client->state) {
 	case CLIENT_GREETING:
-		client_refuse(client, VGPU_REFUSED_MESSAGE, "the program has not said HELLO in time");
+		client_refuse(client, VGPU_REFUSED_MESSAGE, "the program did not send HELLO in time");
 		break;
 	case CLIENT_STARTING:
 	case CLIENT_ENDING:
@@ -464,7 +464,7 @@ static void patience_due(struct loop_timer *timer, uint64_t now_ns)
 		supervisor_kill(&client->tenant->supervisor);
 		break;
 	case CLIENT_RUNNING:
-		client_end(client, VGPU_REFUSED_EXECUTOR, "the child does not take part any more");
+		client_end(client, VGPU_REFUSED_EXECUTOR, "the child has stopped responding");
 		break;
 	}
 }

@@ -78,7 +78,7 @@ static void listener_ready(struct loop_watch *watch, uint32_t events)
 	if (!make_stream(client) || !send_start(client)) {
 		client->child = 0;
 		vgpu_arbiter_stream_remove(&tenant->broker->arbiter, &client->stream, loop_now_ns());
-		client_refuse(client, VGPU_REFUSED_EXECUTOR, "the tenant's supervisor does not take a program");
+		client_refuse(client, VGPU_REFUSED_EXECUTOR, "the tenant's supervisor did not accept the program");
 		return;
 	}
 	loop_remove(loop_of(client), watch);

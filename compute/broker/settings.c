@@ -234,7 +234,7 @@ static bool check_native(const struct settings *settings, struct settings_fault 
 	for (uint32_t i = 0; i < settings->tenant_count; i++)
 		native += settings->tenants[i].native;
 	if (native && geteuid())
-		return refuse_field(fault, "tenants", "native", "a broker that is root's, if a tenant is native,");
+		return refuse_field(fault, "tenants", "native", "a broker that runs as root, if a tenant is native,");
 	if (native && !settings->nvidia[0])
 		return refuse_field(fault, "programs", "nvidia", "with native tenants, the number of their GPU");
 	if (native && native < settings->tenant_count && settings->native_turns == NATIVE_TURNS_FIRMWARE)

@@ -144,8 +144,9 @@ static void check_chunk(struct tenant *tenant)
 	if (tenant->supervisor.chunk_told || takes_ns <= settings->engine.max_chunk_ns)
 		return;
 	tenant->supervisor.chunk_told = true;
-	vgpu_log(LOG_WARNING, "tenant=%s event=chunk.short gate_p99_us=%llu chunk_us is to be %llu at least",
+	vgpu_log(LOG_WARNING, "tenant=%s event=chunk.short gate_p99_us=%llu chunk_us=%llu needed_chunk_us=%llu",
 		 tenant->settings.name, (unsigned long long)tenant->supervisor.gate_ns / 1000,
+		 (unsigned long long)settings->engine.max_chunk_ns / 1000,
 		 (unsigned long long)(takes_ns + 999) / 1000);
 }
 

@@ -37,7 +37,7 @@ static const char usage[] =
 	"usage: vgpu-native [--contained] --socket PATH -- PROGRAM [ARGUMENT...]\n"
 	"Runs a program that holds an NVIDIA GPU itself, in its tenant's turns.\n"
 	"`vgpumgr run --native` does this; PATH is the tenant's socket.\n"
-	"--contained is for containers: the program stays out of those that are started later.\n";
+	"--contained is for containers: the program cannot interfere with programs started later.\n";
 
 static _Noreturn void refuse(const char *code, const char *format, ...)
 {
@@ -83,7 +83,7 @@ static void enter(const char *path)
 
 	listener = vgpu_fence_listen();
 	if (listener < 0)
-		refuse("native.unsupported", "the kernel does not let a fence answer for ioctl() calls: %s",
+		refuse("native.unsupported", "the kernel does not support answering ioctl() calls for a program: %s",
 		       strerror(-listener));
 	error = vgpu_datagram_send(fd, &message, sizeof(message), &listener, 1);
 	if (error)

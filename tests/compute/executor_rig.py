@@ -85,7 +85,8 @@ def make_product() -> None:
 def child_objects() -> list[Path]:
     """Objects of a child without its main program, for backends of tests."""
     executor = BUILT / "compute" / "executor"
-    objects = [executor / "log.o", executor / "options.o", *(executor / "sandbox").glob("*.o"), *(executor / "child").glob("*.o")]
+    objects = [executor / "log.o", executor / "options.o"]
+    objects += [*(executor / "sandbox").glob("*.o"), *(executor / "child").glob("*.o")]
     return [path for path in objects if path.name != "program.o"]
 
 

@@ -70,12 +70,15 @@ def test_the_log_tells_a_programs_end_from_a_kill_and_names_whose_pid_it_is(brok
         program.hello()
         supervisor.expect(KILL)
         supervisor.exited(child, reason="it broke the protocol")
-    assert broker.shown("blue")["processes"] == []
+    with joined(broker, supervisor) as (_, child):
+        supervisor.exited(child, status=0)
+    wait_for(lambda: broker.shown("blue")["processes"] == [], "the end of the third child")
     log = broker.log()
     assert log.count(f"level=info event=ready directory={broker.run} tenants=2\n") == 1
     pid = f"program_pid={os.getpid()}"
     assert f"event=child.ended child=1 {pid} the program has ended and its child was removed\n" in log
     assert f"event=child.ended child=2 {pid} the child was ended by signal 9: it broke the protocol\n" in log
+    assert f"level=info tenant=blue event=child.ended child=3 {pid} the child exited with status 0\n" in log
     assert f"event=client.refused {pid} " in log
     assert f"event=supervisor.started supervisor_pid={supervisor.pid}\n" in log
 

@@ -54,7 +54,7 @@ def test_a_chunk_that_is_shorter_than_closing_takes_is_told_once(broker: Broker)
         with joined(broker, blue):
             assert broker.shown("blue")["supervisor"]["gate_p99_ns"] == gate_ns
         assert broker.log().count("event=chunk.short") == lines
-    assert "tenant=blue event=chunk.short gate_p99_us=3000 chunk_us is to be 5001 at least" in broker.log()
+    assert "tenant=blue event=chunk.short gate_p99_us=3000 chunk_us=5000 needed_chunk_us=5001" in broker.log()
 
 
 def test_a_new_supervisor_has_said_nothing_yet(broker: Broker) -> None:

@@ -83,7 +83,7 @@ def test_a_forged_request_ring_ends_the_child(tenant: Slice, child: Child, forge
 def test_a_forged_head_of_the_reply_ring_ends_the_child(tenant: Slice, child: Child, head: int) -> None:
     child.window.words.wholes[(REPLY_RING_AT + HEAD) // 8] = head
     child.window.put(ECHO, 1)
-    assert tenant.wait_for_exit(child.number).reason == "replies: the head of the reply ring makes no sense"
+    assert tenant.wait_for_exit(child.number).reason == "replies: the head of the reply ring is invalid"
 
 
 def test_indices_that_the_client_overwrites_are_not_read_back(child: Child) -> None:
@@ -129,7 +129,7 @@ def test_a_client_that_reads_no_replies_loses_its_child_only(tenant: Slice, chil
     neighbour = tenant.start()
     # One answer more than ring and overflow can hold.
     child.window.put(ECHO, 40 * RING_BYTES // SLEEP.size)
-    assert tenant.wait_for_exit(child.number).reason == "replies: the client reads no replies"
+    assert tenant.wait_for_exit(child.number).reason == "replies: the client does not read replies"
     assert neighbour.window.ask(ECHO, 1).value == 0
 
 

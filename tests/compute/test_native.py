@@ -163,7 +163,7 @@ def test_a_tenant_whose_programs_may_not_be_native(gpu: Gpu, tmp_path: Path) -> 
         ) as broker,
     ):
         with start(broker, "red", gpu):
-            assert "as many as max_processes lets it have" in refused(launch(broker, "red", "true"))
+            assert "as many processes as max_processes permits" in refused(launch(broker, "red", "true"))
         program = broker.connect("blue").hello()
         answer = program.answer()
         assert answer.op == REFUSED
@@ -242,4 +242,4 @@ def test_a_broker_that_is_not_roots(tmp_path: Path) -> None:
     os.close(document)
     shutil.rmtree(run)
     assert said.returncode == 2
-    assert "tenants.native: a broker that is root's" in said.stderr
+    assert "tenants.native: a broker that runs as root" in said.stderr

@@ -171,7 +171,7 @@ def test_a_launcher_that_announces_itself_twice_is_refused_and_leaves_no_descrip
         announce(program, launchers.listener())
         answer = program.answer()
         assert (answer.op, answer.refusal) == (REFUSED, MALFORMED)
-        assert answer.reason.endswith("HELLO, once, and nothing else")
+        assert answer.reason.endswith("HELLO once, and nothing else")
         wait_for(lambda: len(list(opened.iterdir())) == before, "its descriptors to be closed")
 
 

@@ -228,7 +228,7 @@ def test_where_channels_cannot_be_disabled_timeslices_stand_in(tmp_path: Path, d
             assert tenant.freeze().op == DONE
             # A timeslice is only a weight: it does not stop a tenant whose neighbour is idle.
             assert tenant.thaw().enforced == EXECUTOR
-        assert "event=gate by timeslices: driver: status 0x56" in tenant.log.read_text()
+        assert "event=gate uses timeslices instead: driver: status 0x56" in tenant.log.read_text()
         log: list[dict[str, Any]] = gpu.fake.log()
     calls = [entry for entry in log if entry.get("cmd") in (DISABLE, SET_TIMESLICE)]
     assert [entry["cmd"] for entry in calls] == [DISABLE, *[SET_TIMESLICE] * 4]
@@ -310,7 +310,7 @@ def test_a_child_whose_channels_cannot_be_stopped_is_killed(tenant: Slice, obser
     assert hostile.free(hostile.context.subdevice).word(12) == OK
     sequence = tenant.send(FREEZE)
     exited = tenant.wait_for_exit(hostile_child.number)
-    assert exited.reason == "what it has on the GPU could not be stopped"
+    assert exited.reason == "its work on the GPU could not be stopped"
     assert tenant.answer(sequence).op == DONE
     assert runs(observer, group=1) == 0
     # The other child is stopped and lives.
@@ -367,7 +367,7 @@ def test_a_table_without_an_end_is_not_believed(tenant: Slice) -> None:
         memory.seek(start)
         memory.write(struct.pack("=I", 0x7FFFFFFF))
     sequence = tenant.send(FREEZE)
-    assert tenant.wait_for_exit(child.number).reason == "what it has on the GPU could not be stopped"
+    assert tenant.wait_for_exit(child.number).reason == "its work on the GPU could not be stopped"
     assert tenant.answer(sequence).op == DONE
     assert "its channels cannot be closed: objects 0x7fffffff" in tenant.log.read_text()
 

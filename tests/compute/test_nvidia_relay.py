@@ -395,7 +395,7 @@ def test_a_client_is_not_forgotten_because_a_descriptor_was_closed(child: Driver
     tenant.thaw()
     child.close(OTHER)
     sequence = tenant.send(FREEZE)
-    assert tenant.wait_for_exit(1).reason == "what it has on the GPU could not be stopped"
+    assert tenant.wait_for_exit(1).reason == "its work on the GPU could not be stopped"
     assert tenant.answer(sequence).op == DONE
     assert f"its channels cannot be closed: no file of client {client:#x}" in tenant.log.read_text()
 

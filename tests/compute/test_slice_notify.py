@@ -164,7 +164,7 @@ def test_its_supervisor_does_not_know_whom_to_tell(programs: Path, tmp_path: Pat
 
 def test_it_says_why_it_cannot_bind(programs: Path, tmp_path: Path, manager: Manager) -> None:
     with executor(programs, Path("/dev/null"), address=str(manager.path)) as process:
-        assert manager.hears() == ["STATUS=the module is of another version"]
+        assert manager.hears() == ["STATUS=the module has another version"]
         assert process.wait(LIMIT_S) == 1
     with executor(programs, tmp_path / "no\ndevice", address=str(manager.path)):
         assert manager.hears() == [f"STATUS={tmp_path}/no?device: No such file or directory"]
@@ -181,4 +181,4 @@ def test_the_address_may_be_abstract(programs: Path) -> None:
         manager.bind(f"\0vgpumgr-test-{os.getpid()}")
         manager.settimeout(LIMIT_S)
         with executor(programs, Path("/dev/null"), address=f"@vgpumgr-test-{os.getpid()}"):
-            assert manager.recv(4096) == b"STATUS=the module is of another version"
+            assert manager.recv(4096) == b"STATUS=the module has another version"

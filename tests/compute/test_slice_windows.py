@@ -62,7 +62,7 @@ def test_a_child_that_does_not_start_in_a_window_that_closes_is_none(player: Pat
 
 def test_a_window_in_which_something_is_gets_no_child(player: Path) -> None:
     told = play(player, "used 0", "opened 0", "closed 0")
-    assert told == ["lost 0: its window cannot be used: something is in it already", "closed 0"]
+    assert told == ["lost 0: its window cannot be used: its header is not empty", "closed 0"]
 
 
 def test_a_window_that_was_closed_meanwhile_is_left_alone(player: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_window_that_was_closed_meanwhile_is_left_alone(player: Path) -> None:
 
 
 def test_a_supervisor_that_takes_no_child_is_told_in_the_window(player: Path) -> None:
-    assert play(player, "deaf", "opened 0") == ["lost 0: the host's supervisor takes no child"]
+    assert play(player, "deaf", "opened 0") == ["lost 0: the host's supervisor did not accept the child"]
 
 
 def test_a_window_that_is_opened_twice_is_an_error_in_the_log_alone(player: Path) -> None:
@@ -83,7 +83,7 @@ def test_new_processes_come_at_a_bounded_rate(player: Path) -> None:
     # The burst is twice the number of windows.
     lines = [line for number in range(1, 7) for line in (*life, f"exited {number}")]
     told = play(player, *lines, *life, "at 1099999999", *life, "at 1100000000", "opened 0", kept=1)
-    refused = "lost 0: too many programs have started of late; try in 1 s"
+    refused = "lost 0: too many programs have started recently; retry in 1 s"
     assert told[-5:] == [refused, "closed 0", refused, "closed 0", "start 7 sequence 107"]
 
 

@@ -146,7 +146,7 @@ static int be_compiler(struct vgpu_child_options *options,
 	char reason[VGPU_REASON_BYTES] = "";
 
 	if (!compile) {
-		vgpu_log(LOG_ERR, "event=compiler there is none");
+		vgpu_log(LOG_ERR, "event=compiler this build has no compiler");
 		return 2;
 	}
 	if (vgpu_sandbox_confine(&options->sandbox, reason)) {

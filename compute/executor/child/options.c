@@ -15,11 +15,11 @@ static const char usage[] =
 	"  --library PATH        the accelerator's own library\n"
 	"  --spin-us N           look at the ring for so long before sleeping (default 0)\n"
 	"  --sandbox POLICY      best (default), all or none\n"
-	"  --namespaces LIST     which this process has for itself\n"
+	"  --namespaces LIST     namespaces that this process has to itself\n"
 	"  --scratch PATH        where to write, without a mount namespace\n"
-	"  --scratch-bytes N     of the scratch space (default 64 MiB)\n"
+	"  --scratch-bytes N     size of the scratch space (default 64 MiB)\n"
 	"  --address-bytes N     address space, 0 for no limit (default)\n"
-	"  --nvidia N            computes on /dev/nvidiaN, and has the supervisor answer for its ioctl()\n";
+	"  --nvidia N            compute on /dev/nvidiaN, with a relay for its ioctl() calls\n";
 
 static enum vgpu_sandbox_policy policy(const char *value)
 {

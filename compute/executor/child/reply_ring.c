@@ -70,7 +70,7 @@ static bool keep(struct vgpu_reply_ring *replies, const struct vgpu_message *mes
 	size_t waiting = atomic_load(&replies->waiting);
 
 	if (waiting + message->bytes > VGPU_REPLY_OVERFLOW)
-		return broken(replies, "the client reads no replies");
+		return broken(replies, "the client does not read replies");
 	if (replies->overflow_from + waiting + message->bytes > replies->overflow_room) {
 		size_t want = (waiting + message->bytes) * 2;
 		unsigned char *larger = malloc(want);
@@ -101,7 +101,7 @@ static bool flush(struct vgpu_reply_ring *replies)
 		int produced = produce(replies, message);
 
 		if (produced < 0)
-			return broken(replies, "the head of the reply ring makes no sense");
+			return broken(replies, "the head of the reply ring is invalid");
 		if (!produced)
 			break;
 		moved = true;
@@ -132,7 +132,7 @@ bool vgpu_reply_ring_put(struct vgpu_reply_ring *replies, const struct vgpu_mess
 		if (!atomic_load(&replies->waiting))
 			produced = produce(replies, message);
 		if (produced < 0)
-			fine = broken(replies, "the head of the reply ring makes no sense");
+			fine = broken(replies, "the head of the reply ring is invalid");
 		else if (!produced)
 			fine = keep(replies, message);
 	}

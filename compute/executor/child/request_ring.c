@@ -33,7 +33,7 @@ const struct vgpu_message *vgpu_request_ring_next(struct vgpu_request_ring *requ
 		if (!there)
 			return NULL;
 		if (there > VGPU_RING_BYTES || tail % VGPU_MESSAGE_ALIGN)
-			return broken(requests, "the tail makes no sense");
+			return broken(requests, "the tail is invalid");
 		if (there < sizeof(*message) || to_end < sizeof(*message)) {
 			/* A skip at the end of the ring may have room for its first words only. */
 			uint16_t op;
@@ -54,7 +54,7 @@ const struct vgpu_message *vgpu_request_ring_next(struct vgpu_request_ring *requ
 		}
 		if (message->bytes < sizeof(*message) || message->bytes > VGPU_MESSAGE_BYTES ||
 		    message->bytes % VGPU_MESSAGE_ALIGN)
-			return broken(requests, "a message has a length that is not allowed");
+			return broken(requests, "a message has an invalid length");
 		if (message->bytes > there || message->bytes > to_end)
 			return broken(requests, "a message goes beyond the tail or the ring");
 		/* Do not read the header again: its copy has been checked. */

@@ -154,7 +154,7 @@ static bool handle(struct vgpu_backend *backend, const struct vgpu_message *mess
 static const char *malformed(struct vgpu_backend *backend)
 {
 	(void)backend;
-	return "no request of the sleep backend";
+	return "not a request of the sleep backend";
 }
 
 static bool full(struct vgpu_backend *backend)

@@ -280,7 +280,7 @@ static void look_for_files(struct fence *fence)
 
 	if (!fence_reap(&fence->books, true)) {
 		vgpu_log(LOG_ERR, "native=%llu event=file.handed", (unsigned long long)fence->given.number);
-		kill_program(fence, "another process has a file of its clients");
+		kill_program(fence, "a process outside of the program has a file of its clients");
 	}
 	end_ns = now_ns();
 	fence->look_ns = end_ns + LOOK_EVERY_MS * 1000000ull;
@@ -351,7 +351,7 @@ _Noreturn void vgpu_fence_run(const struct vgpu_fence *given)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (!place_descriptors(&fence.given)) {
-		vgpu_log(LOG_ERR, "native=%llu event=fence cannot begin, error=%d",
+		vgpu_log(LOG_ERR, "native=%llu event=fence cannot start, error=%d",
 			 (unsigned long long)given->number, errno);
 		_exit(1);
 	}

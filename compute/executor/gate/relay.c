@@ -175,7 +175,7 @@ _Noreturn void vgpu_relay_run(const struct vgpu_relay *given)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (!place_descriptors(&relay) || !drop_privileges(&relay) || !fits()) {
-		vgpu_log(LOG_ERR, "child=%llu event=relay cannot begin, error=%d",
+		vgpu_log(LOG_ERR, "child=%llu event=relay cannot start, error=%d",
 			 (unsigned long long)relay.number, errno);
 		_exit(1);
 	}

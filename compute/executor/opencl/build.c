@@ -338,7 +338,7 @@ void opencl_collect_builds(struct vgpu_backend *backend)
 
 	while ((build = opencl_loaded(backend))) {
 		if (build->load_error)
-			blame(build, "vgpu: the library does not load the compiler's result");
+			blame(build, "vgpu: the library cannot load the compiler's result");
 		finish(backend, build);
 	}
 }

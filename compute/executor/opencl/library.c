@@ -37,7 +37,7 @@ bool opencl_library_open(struct opencl_library *library, const char *path, char 
 	set_environment();
 	library->handle = dlopen(path ? path : "", RTLD_NOW | RTLD_LOCAL);
 	if (!path || !library->handle) {
-		snprintf(reason, VGPU_REASON_BYTES, "%s", path ? dlerror() : "no library is named");
+		snprintf(reason, VGPU_REASON_BYTES, "%s", path ? dlerror() : "no library was given");
 		return false;
 	}
 	get = find_get_platforms(library->handle);

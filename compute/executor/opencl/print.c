@@ -82,7 +82,7 @@ bool opencl_print_open(struct vgpu_backend *backend, char *reason)
 	backend->print_stop_fd = eventfd(0, EFD_CLOEXEC);
 	if (backend->print_stop_fd < 0 ||
 	    pthread_create(&backend->print_thread, NULL, print_thread, backend)) {
-		snprintf(reason, VGPU_REASON_BYTES, "no thread for what kernels print");
+		snprintf(reason, VGPU_REASON_BYTES, "no thread for text that kernels print");
 		return false;
 	}
 	backend->print_thread_runs = true;

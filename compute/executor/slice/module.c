@@ -16,15 +16,15 @@ static const char *bind_problem(int error)
 	case ENOENT:
 		return "there is no such slice";
 	case EBUSY:
-		return "the slice has an executor";
+		return "the slice already has an executor";
 	case EOPNOTSUPP:
-		return "the slice's engine does not lend";
+		return "the slice's engine is not `lease`";
 	case ENODEV:
 		return "the slice is being removed";
 	case EINVAL:
 		return "this is not the UUID of a slice";
 	case ENOTTY:
-		return "the module is of another version";
+		return "the module has another version";
 	default:
 		return strerror(error);
 	}

@@ -15,7 +15,7 @@ static const char usage[] =
 	"usage: vgpu-executor --slice UUID --library PATH [OPTION]...\n"
 	"       vgpu-executor --check --library PATH [OPTION]...\n"
 	"Executes OpenCL for the programs of one slice's VM, in the leases that the kernel module lends.\n"
-	"  --slice UUID              whose engine is `lease`\n"
+	"  --slice UUID              slice to serve; its engine must be `lease`\n"
 	"  --library PATH            the accelerator's own library\n"
 	"  --nvidia N                children compute on /dev/nvidiaN, and the gate stops its channels too\n"
 	"  --device PATH             default /dev/vgpumgr-exec\n"
@@ -79,7 +79,8 @@ void slice_read_options(struct slice_options *options, int argc, char **argv)
 			options->memory_bytes = vgpu_option_number("memory-bytes", optarg, 1, UINT64_MAX);
 			break;
 		case 'C':
-			options->compile_cache_bytes = vgpu_option_number("compile-cache-bytes", optarg, 0, 1ull << 40);
+			options->compile_cache_bytes = vgpu_option_number("compile-cache-bytes", optarg, 0,
+									  1ull << 40);
 			break;
 		case 'L':
 			options->gate_limit_ns = vgpu_option_number("gate-limit-ms", optarg, 1, 600000) * 1000000;

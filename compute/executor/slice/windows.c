@@ -43,7 +43,7 @@ static void leave(struct slice *slice, struct window *window, uint64_t now_ns)
 		return;
 	window->wait_ns *= 2;
 	if (window->wait_ns == RETRY_MAX_NS)
-		slice_note(slice, LOG_WARNING, "window=%u event=window.held some process has its memory", number);
+		slice_note(slice, LOG_WARNING, "window=%u event=window.held a process still has its memory", number);
 }
 
 /* Releases a window whose child has ended or never existed. */
@@ -75,19 +75,19 @@ static bool start(struct slice *slice, unsigned int number, const struct vgpu_ex
 	int error;
 
 	if (wait_ns) {
-		snprintf(reason, VGPU_REASON_BYTES, "too many programs have started of late; try in %llu s",
+		snprintf(reason, VGPU_REASON_BYTES, "too many programs have started recently; retry in %llu s",
 			 (unsigned long long)(wait_ns + SECOND_NS - 1) / SECOND_NS);
 		return false;
 	}
 	error = vgpu_header_begin(files->memory, slice->window_bytes);
 	if (error) {
 		snprintf(reason, VGPU_REASON_BYTES, "its window cannot be used: %s",
-			 error == EBUSY ? "something is in it already" : strerror(error));
+			 error == EBUSY ? "its header is not empty" : strerror(error));
 		return false;
 	}
 	sequence = children_start(slice, slice->children + 1, files);
 	if (!sequence) {
-		snprintf(reason, VGPU_REASON_BYTES, "the host's supervisor takes no child");
+		snprintf(reason, VGPU_REASON_BYTES, "the host's supervisor did not accept the child");
 		return false;
 	}
 	*window = (struct window){
@@ -112,7 +112,7 @@ void window_opened(struct slice *slice, unsigned int number, uint64_t now_ns)
 	if (error == ENXIO)
 		return;
 	if (error) {
-		snprintf(reason, sizeof(reason), "its window cannot be had: %s", strerror(error));
+		snprintf(reason, sizeof(reason), "its window cannot be opened: %s", strerror(error));
 		refuse(slice, number, -1, reason, now_ns);
 		return;
 	}
@@ -177,8 +177,9 @@ void window_exited(struct slice *slice, uint64_t child, int status, const char *
 	if (window == slice->windows + VGPU_WINDOWS_MAX)
 		return;
 	vgpu_exit_text(text, status, reason);
-	slice_note(slice, window->closing ? LOG_INFO : LOG_WARNING, "window=%u event=child.ended child=%llu %s",
-		   (unsigned int)(window - slice->windows), (unsigned long long)child, text);
+	slice_note(slice, window->closing || !status ? LOG_INFO : LOG_WARNING,
+		   "window=%u event=child.ended child=%llu %s", (unsigned int)(window - slice->windows),
+		   (unsigned long long)child, text);
 	/* The supervisor has already written the reason into the window for the client. */
 	let_go(slice, window, now_ns);
 }

@@ -95,7 +95,7 @@ void vgpu_compilers_open(struct vgpu_supervisor *s)
 	left -= s->kept.limit_results;
 	s->places = left < VGPU_QUEUE_MAX ? (unsigned int)left : VGPU_QUEUE_MAX;
 	if (s->places < 2 * VGPU_CHILDREN_MAX)
-		vgpu_log(LOG_WARNING, "event=descriptors %llu are few for many children",
+		vgpu_log(LOG_WARNING, "event=descriptors limit of %llu is low for many children",
 			 (unsigned long long)limit.rlim_cur);
 }
 

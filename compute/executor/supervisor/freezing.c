@@ -116,7 +116,7 @@ static void calm(struct vgpu_supervisor *s)
 		struct vgpu_supervised *child = &s->children[i];
 
 		if (child->used && !child->died && !vgpu_gate_hurry(&child->member, false))
-			vgpu_kill(s, child, "its priority could not be taken back");
+			vgpu_kill(s, child, "its priority could not be restored");
 	}
 }
 
@@ -177,7 +177,7 @@ void vgpu_thaw(struct vgpu_supervisor *s, uint64_t sequence)
 	if (s->freezing) {
 		s->freezing = false;
 		vgpu_control_answer(s, VGPU_SUPERVISOR_FAILED, s->gate_sequence, 0,
-				    "the gate was opened before it was closed");
+				    "THAW arrived before the gate was closed");
 	}
 	calm(s);
 	if (!vgpu_relays_reopen(s) || !vgpu_natives_reopen(s))

@@ -124,5 +124,5 @@ int vgpu_janitor_start(struct vgpu_supervisor *s)
 void vgpu_janitor_tell(struct vgpu_supervisor *s, pid_t leader)
 {
 	if (s->janitor_pipe >= 0 && write(s->janitor_pipe, &leader, sizeof(leader)) < 0)
-		vgpu_log(LOG_WARNING, "event=janitor cannot be told, error=%d", errno);
+		vgpu_log(LOG_WARNING, "event=janitor cannot be notified, error=%d", errno);
 }

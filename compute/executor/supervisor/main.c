@@ -61,7 +61,7 @@ static void hurry(struct vgpu_supervisor *s)
 
 	s->options.hurry = !sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &priority);
 	if (!s->options.hurry)
-		vgpu_log(LOG_INFO, "event=priority none: the gate closes later on a busy host");
+		vgpu_log(LOG_INFO, "event=priority no real-time priority: the gate closes more slowly on a busy host");
 }
 
 static void open_supervisor(struct vgpu_supervisor *s)
@@ -99,11 +99,11 @@ static void open_supervisor(struct vgpu_supervisor *s)
 	}
 	error = vgpu_memory_open(&s->memory, &s->gate);
 	if (error)
-		vgpu_log(LOG_WARNING, "event=memory no controller, error=%d: address space alone bounds it",
+		vgpu_log(LOG_WARNING, "event=memory no memory controller, error=%d: only the address space is limited",
 			 error);
 	error = vgpu_janitor_start(s);
 	if (error)
-		vgpu_log(LOG_WARNING, "event=janitor none: error=%d", error);
+		vgpu_log(LOG_WARNING, "event=janitor cannot be started, error=%d", error);
 	if (!vgpu_relays_open(s, reason, sizeof(reason))) {
 		fprintf(stderr, "vgpu-supervisor: --nvidia: %s\n", reason);
 		exit(1);

@@ -147,16 +147,16 @@ static bool is_able(const struct vgpu_supervisor *s, char *reason)
 	struct seccomp_notif_sizes sizes;
 
 	if (s->gate_lock < 0)
-		return refuse(reason, "the accelerator is no NVIDIA GPU with a gate");
+		return refuse(reason, "native programs need an NVIDIA GPU with a gate (--nvidia)");
 	if (geteuid())
-		return refuse(reason, "the broker is not root, and cannot look into a program");
+		return refuse(reason, "the broker is not root, and cannot read a program's memory");
 	if (!has_device(s))
 		return refuse(reason, "/dev/nvidia%d cannot be opened: %s; is NVIDIA's driver loaded?", s->options.gpu,
 			      strerror(errno));
 	if (syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes) ||
 	    sizes.seccomp_notif > sizeof(struct seccomp_notif) ||
 	    sizes.seccomp_notif_resp > sizeof(struct seccomp_notif_resp))
-		return refuse(reason, "the kernel's notifications are of another size than this was built for");
+		return refuse(reason, "the kernel's seccomp notifications are larger than this program supports");
 	return s->natives.directory || refuse(reason, "the supervisor has no --natives directory");
 }
 
@@ -171,8 +171,8 @@ static bool take_hello(int listener, struct seccomp_notif *told, char *reason)
 	if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, told))
 		return refuse(reason, "its launcher has ended: %s", strerror(errno));
 	if (told->data.nr != SYS_ioctl || (uint32_t)told->data.args[1] != VGPU_FENCE_HELLO)
-		return refuse(reason, "its first call was another one than the launcher's");
-	return told->pid || refuse(reason, "it is in no PID namespace that can be seen from here");
+		return refuse(reason, "its first call was not the launcher's");
+	return told->pid || refuse(reason, "it is in a PID namespace that is not visible here");
 }
 
 static bool is_waiting(int listener, const struct seccomp_notif *told)

@@ -150,8 +150,8 @@ static bool turn(struct vgpu_supervisor *s, struct vgpu_native *native, bool clo
 	if (vgpu_turn_channels(s, native->number, &native->channels, native->fence_pidfd, close))
 		return true;
 	native->runs_on = true;
-	vgpu_native_kill(native, close ? "what it has on the GPU could not be stopped" :
-					 "what it has on the GPU could not be started");
+	vgpu_native_kill(native, close ? "its work on the GPU could not be stopped" :
+					 "its work on the GPU could not be restarted");
 	return false;
 }
 
@@ -210,7 +210,7 @@ void vgpu_natives_kill_open(struct vgpu_supervisor *s)
 
 		if (!native->used || native->channels.closed)
 			continue;
-		vgpu_log(LOG_ERR, "native=%llu event=gate it did not close in time",
+		vgpu_log(LOG_ERR, "native=%llu event=gate the program's channels did not close in time",
 			 (unsigned long long)native->number);
 		vgpu_native_kill(native, "its channels did not close in time");
 		/* The fence may be in a driver call that keeps the work on the GPU alive. */

@@ -17,18 +17,18 @@ static const char usage[] =
 	"  --gate KIND               auto (default), cgroup2, cgroup1 or signal\n"
 	"  --cgroup PATH             a cgroup that was delegated to this supervisor (default: its own)\n"
 	"  --nvidia N                children compute on /dev/nvidiaN, and the gate stops its channels too\n"
-	"  --gate-lock PATH          what supervisors of one host lock for that (default\n"
-	"                            /run/vgpumgr-gate.lock, or in $XDG_RUNTIME_DIR)\n"
-	"  --natives DIR             take native programs; files in DIR say which there are\n"
+	"  --gate-lock PATH          lock file for that, shared by all supervisors of the host\n"
+	"                            (default /run/vgpumgr-gate.lock, or in $XDG_RUNTIME_DIR)\n"
+	"  --natives DIR             accept native programs, and list their cgroups in files in DIR\n"
 	"  --gate-limit-ms N         kill a child that has not stopped by then (default 1000)\n"
-	"  --spin-us N               how long a child looks at its ring before it sleeps, if that pays\n"
-	"                            (default 20, and 0 with less than 3 processors)\n"
-	"  --scratch-bytes N         what a child may write to files (default 64 MiB)\n"
+	"  --spin-us N               how long a child looks at its ring before it sleeps, if spinning\n"
+	"                            has been useful (default 20, and 0 with less than 3 processors)\n"
+	"  --scratch-bytes N         limit on files that a child writes (default 64 MiB)\n"
 	"  --overhead-bytes N        address space of a child besides its slice's memory\n"
 	"                            (default 2 GiB)\n"
 	"  --resident-bytes N        memory of a child besides its window and its slice's\n"
 	"                            (default 512 MiB)\n"
-	"  --compilers N             at a time, 1 to 8 (default 2)\n"
+	"  --compilers N             maximum number of compilers at a time, 1 to 8 (default 2)\n"
 	"  --compiler-bytes N        address space of a compiler (default 4 GiB)\n"
 	"  --compiler-limit-ms N     time for one job (default 300000)\n"
 	"  --compile-cache-bytes N   results of compilers that are kept (default 64 MiB, 0 for none)\n";
@@ -124,10 +124,12 @@ void vgpu_supervisor_read_options(struct vgpu_supervisor_options *options, int a
 			options->compiler_bytes = vgpu_option_number("compiler-bytes", optarg, 1u << 20, 1ull << 44);
 			break;
 		case 'M':
-			options->compiler_limit_ns = vgpu_option_number("compiler-limit-ms", optarg, 1, 86400000) * 1000000;
+			options->compiler_limit_ns = vgpu_option_number("compiler-limit-ms", optarg, 1,
+									86400000) * 1000000;
 			break;
 		case 'C':
-			options->compile_cache_bytes = vgpu_option_number("compile-cache-bytes", optarg, 0, 1ull << 40);
+			options->compile_cache_bytes = vgpu_option_number("compile-cache-bytes", optarg, 0,
+									  1ull << 40);
 			break;
 		case 'N':
 			options->gpu = (int)vgpu_option_number("nvidia", optarg, 0, 31);

@@ -146,7 +146,7 @@ bool vgpu_turn_channels(struct vgpu_supervisor *s, uint64_t number, struct vgpu_
 		vgpu_log(LOG_WARNING, "child=%llu event=gate its kernels may run to their end: the driver does not make them preemptible",
 			 (unsigned long long)number);
 	if (channels->by_timeslice != before.by_timeslice)
-		vgpu_log(LOG_WARNING, "child=%llu event=gate by timeslices: %s",
+		vgpu_log(LOG_WARNING, "child=%llu event=gate uses timeslices instead: %s",
 			 (unsigned long long)number, reason);
 	return true;
 }
@@ -156,8 +156,8 @@ static bool set(struct vgpu_supervisor *s, struct vgpu_supervised *child, bool c
 {
 	if (vgpu_turn_channels(s, child->number, &child->channels, child->member.pidfd, close))
 		return true;
-	vgpu_kill(s, child, close ? "what it has on the GPU could not be stopped" :
-				    "what it has on the GPU could not be started");
+	vgpu_kill(s, child, close ? "its work on the GPU could not be stopped" :
+				    "its work on the GPU could not be restarted");
 	return false;
 }
 

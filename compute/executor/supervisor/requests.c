@@ -108,7 +108,7 @@ static void handle(struct vgpu_supervisor *s, struct vgpu_supervised *child,
 	switch (message->op) {
 	case VGPU_LINK_SERVING:
 		if (s->options.gpu >= 0 && !child->relay) {
-			vgpu_kill(s, child, "it would serve without a relay");
+			vgpu_kill(s, child, "it reported SERVING without a relay");
 			break;
 		}
 		if (!child->serving)
@@ -133,7 +133,7 @@ static void handle(struct vgpu_supervisor *s, struct vgpu_supervised *child,
 		break;
 	case VGPU_LINK_RELAY:
 		if (s->options.gpu < 0 || child->relay || child->serving) {
-			vgpu_kill(s, child, "it has no relay to ask for");
+			vgpu_kill(s, child, "it requested a relay that it may not have");
 			break;
 		}
 		error = vgpu_relay_start(s, child, descriptors[0]);
