@@ -136,7 +136,7 @@ def private_node(root: Path) -> None:
             f"no vgpu_guest for kernel {RELEASE}: install its headers, then dkms autoinstall",
         ),
         (built_driver, "driver", "vgpu_guest is not loaded: modprobe vgpu_guest"),
-        (refusing_driver, "driver", "vgpu_guest is loaded, but does not drive the function: dmesg says why"),
+        (refusing_driver, "driver", "vgpu_guest is loaded but not bound to the function; see dmesg"),
         (
             lambda root: bind(root, "vfio-pci"),
             "driver",
@@ -145,9 +145,9 @@ def private_node(root: Path) -> None:
         (
             no_windows,
             "windows",
-            "the device has none: on the host, the engine of this slice does not lend",
+            "the device has none: the slice's engine on the host does not lend",
         ),
-        (used_windows, "windows", "none of 2 is free: as many processes use the device"),
+        (used_windows, "windows", "all 2 are in use"),
         (
             lambda root: (root / "dev/vgpu0-compute").unlink(),
             "node",
@@ -156,7 +156,7 @@ def private_node(root: Path) -> None:
         (
             private_node,
             "node",
-            "/dev/vgpu0-compute is not for everybody: its mode is 0600 instead of 0666",
+            "/dev/vgpu0-compute is not accessible to all users: mode 0600 instead of 0666",
         ),
     ],
 )
@@ -195,4 +195,4 @@ def test_why_programs_do_not_find_the_device(
 def test_an_environment_that_leads_loaders_elsewhere_is_named(tool: Path, root: Path) -> None:
     code, parts = status(tool, root, OCL_ICD_VENDORS="/elsewhere")
     assert code == 1
-    assert parts["icd"] == (False, f"OCL_ICD_VENDORS is set: loaders look there, and not at /{ICD}")
+    assert parts["icd"] == (False, f"OCL_ICD_VENDORS is set, so loaders ignore /{ICD}")

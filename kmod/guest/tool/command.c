@@ -10,9 +10,9 @@
 #include "report.h"
 
 const char exit_help[] =
-	"exit status: 0 all right; 1 wrong result; 2 command line; 3 device cannot be\n"
-	"opened or used; 4 nothing completed in time; 5 the device stopped with an\n"
-	"error\n";
+	"exit status: 0 success; 1 wrong result; 2 invalid command line; 3 device\n"
+	"cannot be opened or used; 4 nothing completed in time; 5 the device stopped\n"
+	"with an error\n";
 
 static bool is_flag(const struct command *command, const char *key)
 {

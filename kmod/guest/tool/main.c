@@ -18,8 +18,7 @@ static void help(void)
 {
 	printf("usage: vgpu-guest [--device PATH] [--json] COMMAND ...\n\n"
 	       "commands:\n"
-	       "  status            what this guest has to compute with, and why something\n"
-	       "                    does not work\n"
+	       "  status            whether this guest can compute, and what is missing\n"
 	       "  info              limits, registers and counters\n"
 	       "  submit OP [SIZE]  one item, its result checked; OP: nop fill copy crc32c gemm\n"
 	       "                    delay fact; SIZE: bytes, the dimension of gemm, the ns\n"
@@ -27,7 +26,7 @@ static void help(void)
 	       "  verify            every operation, size and operand placement\n\n"
 	       "options:\n"
 	       "  --device PATH     (" DEFAULT_DEVICE ")\n"
-	       "  --root DIR        status: look there instead of at /\n"
+	       "  --root DIR        status: use DIR as the root\n"
 	       "  --json            one JSON object per line\n\n"
 	       "%s",
 	       exit_help);
@@ -123,7 +122,7 @@ int main(int argc, char **argv)
 	if (!strcmp(name, "submit")) {
 		if (command.argc < 1 || command.argc > 2 ||
 		    op_by_name(command.argv[0]) < 0)
-			return usage("submit: an operation and perhaps a size");
+			return usage("submit needs an operation, and optionally a size");
 		return with_device(&command, run_submit);
 	}
 	if (command.argc)

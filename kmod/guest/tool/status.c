@@ -128,7 +128,7 @@ static void explain_no_driver(struct status *status)
 		 kernel.release);
 	if (exists(status, "/sys/module/" DRIVER))
 		bad(status, &status->device_bad, "driver",
-		    DRIVER " is loaded, but does not drive the function: dmesg says why");
+		    DRIVER " is loaded but not bound to the function; see dmesg");
 	else if (exists(status, pattern))
 		bad(status, &status->device_bad, "driver",
 		    DRIVER " is not loaded: modprobe " DRIVER);
@@ -176,11 +176,11 @@ static void check_node(struct status *status, const char *name)
 	}
 	if (access(path, R_OK | W_OK))
 		bad(status, &status->device_bad, "node",
-		    "/dev/%s is not for this user: its mode is %#o instead of 0666", name,
+		    "/dev/%s is not accessible to this user: mode %#o instead of 0666", name,
 		    file.st_mode & 0777);
 	else if ((file.st_mode & 0666) != 0666)
 		bad(status, &status->device_bad, "node",
-		    "/dev/%s is not for everybody: its mode is %#o instead of 0666", name,
+		    "/dev/%s is not accessible to all users: mode %#o instead of 0666", name,
 		    file.st_mode & 0777);
 	else
 		good(status, "node", "/dev/%s", name);
@@ -221,7 +221,7 @@ static void check_windows(struct status *status, const char *directory)
 		     all, strtoul(size, NULL, 10) / 1024, free, open, closing, lost);
 	else
 		bad(status, &status->device_bad, "windows",
-		    "none of %u is free: as many processes use the device", all);
+		    "all %u are in use", all);
 }
 
 /* Check one virtual function. */
@@ -236,7 +236,7 @@ static void check_function(struct status *status, const char *directory)
 	snprintf(pattern, sizeof(pattern), "%s/" DRIVER "/vgpu*-compute", directory);
 	if (glob(pattern, 0, NULL, &found)) {
 		bad(status, &status->device_bad, "windows",
-		    "the device has none: on the host, the engine of this slice does not lend");
+		    "the device has none: the slice's engine on the host does not lend");
 	} else {
 		check_node(status, strrchr(found.gl_pathv[0], '/') + 1);
 		check_windows(status, found.gl_pathv[0]);
@@ -318,7 +318,7 @@ static void check_loader(struct status *status)
 		    *named ? named : "nothing");
 	else if (elsewhere && *elsewhere)
 		bad(status, &status->software_bad, "icd",
-		    "OCL_ICD_VENDORS is set: loaders look there, and not at " ICD);
+		    "OCL_ICD_VENDORS is set, so loaders ignore " ICD);
 	else
 		good(status, "icd", ICD);
 }
