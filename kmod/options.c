@@ -19,7 +19,7 @@ static int vgpu_option_set(const char *text, const struct kernel_param *param)
 	if (!ret && (value < option->min || value > option->max))
 		ret = -ERANGE;
 	if (ret)
-		pr_warn_ratelimited("vgpumgr: option %s refused: %pe; it is from %u to %u\n",
+		pr_warn_ratelimited("vgpumgr: option %s refused: %pe; valid range is %u to %u\n",
 				    param->name, ERR_PTR(ret), option->min, option->max);
 	else
 		WRITE_ONCE(option->value, value);

@@ -75,7 +75,7 @@ long vgpu_refused(struct vgpu_device *device, const char *what, const char *fiel
 void vgpu_restoring_refused(struct vgpu_device *device, const char *fault)
 {
 	if (vgpu_log_takes(device))
-		dev_warn(device->vdev.dev, "restoring refused: %s\n", fault);
+		dev_warn(device->vdev.dev, "restore refused: %s\n", fault);
 }
 
 /**
@@ -126,10 +126,10 @@ void vgpu_device_fault_of(struct vgpu_device *device, struct vgpu_ring *ring,
 	if (!noted || !vgpu_log_takes(device))
 		return;
 	if (field)
-		dev_warn(device->vdev.dev, "stopped for %s (%s), item %u\n",
+		dev_warn(device->vdev.dev, "stopped: %s (%s), item %u\n",
 			 vgpu_fault_names[error], field, index);
 	else
-		dev_warn(device->vdev.dev, "stopped for %s, item %u\n", vgpu_fault_names[error],
+		dev_warn(device->vdev.dev, "stopped: %s, item %u\n", vgpu_fault_names[error],
 			 index);
 }
 

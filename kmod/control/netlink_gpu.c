@@ -37,7 +37,7 @@ static int vgpu_gpu_apply(struct genl_info *info, struct vgpu_parent *parent)
 	}
 	if (generation && nla_get_u64(generation) != parent->generation) {
 		NL_SET_ERR_MSG_ATTR(info->extack, generation,
-				    "if-generation: the GPU has another one");
+				    "if-generation: differs from the GPU's generation");
 		return -ESTALE;
 	}
 	params = vgpu_engine_params(&parent->engine);

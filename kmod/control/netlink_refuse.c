@@ -20,7 +20,8 @@ static void vgpu_blame(struct genl_info *info, u8 type)
 static void vgpu_refuse_unknown(struct genl_info *info, enum vgpu_sched_field fault)
 {
 	pr_warn_ratelimited("vgpumgr: a request was refused for field %d of vgpu_sched.h\n", fault);
-	GENL_SET_ERR_MSG(info, "not what this request sets: the kernel log names the field");
+	GENL_SET_ERR_MSG(info,
+			 "refused for a field that this request cannot set; see the kernel log");
 }
 
 /**
@@ -68,12 +69,12 @@ void vgpu_refuse_gpu(struct genl_info *info, enum vgpu_sched_field fault, bool i
 {
 	switch (fault) {
 	case VGPU_FIELD_POLICY:
-		GENL_SET_ERR_MSG(info, "policy: it cannot change while tenants are configured");
+		GENL_SET_ERR_MSG(info, "policy: cannot change while tenants are configured");
 		vgpu_blame(info, VGPUMGR_A_GPU_POLICY);
 		return;
 	case VGPU_FIELD_PLACES:
 		if (in_use)
-			GENL_SET_ERR_MSG(info, "places: more are taken");
+			GENL_SET_ERR_MSG(info, "places: fewer than the slices in use");
 		else
 			GENL_SET_ERR_MSG(info,
 					 "places: 1..10000 under policy fixed-share, else 0");
@@ -81,7 +82,8 @@ void vgpu_refuse_gpu(struct genl_info *info, enum vgpu_sched_field fault, bool i
 		return;
 	case VGPU_FIELD_RESERVE_LIMIT:
 		if (in_use)
-			GENL_SET_ERR_MSG(info, "reserve-limit-permille: more is reserved");
+			GENL_SET_ERR_MSG(info,
+					 "reserve-limit-permille: below what is already reserved");
 		else
 			GENL_SET_ERR_MSG(info,
 					 "reserve-limit-permille: the policy allows no reservations");
@@ -91,7 +93,7 @@ void vgpu_refuse_gpu(struct genl_info *info, enum vgpu_sched_field fault, bool i
 	case VGPU_FIELD_MIN_CHUNK:
 		if (in_use)
 			GENL_SET_ERR_MSG(info,
-					 "max-chunk-us: too long for a reservation that was given");
+					 "max-chunk-us: too long for an existing reservation");
 		else
 			GENL_SET_ERR_MSG(info,
 					 "max-chunk-us: shorter than the engine's shortest piece");
@@ -168,23 +170,23 @@ void vgpu_refuse_tenant(struct genl_info *info, enum vgpu_sched_field fault,
 		break;
 	case VGPU_FIELD_RESERVE:
 		if (fair)
-			GENL_SET_ERR_MSG(info, "reserve-us: only band latency has a reservation");
+			GENL_SET_ERR_MSG(info, "reserve-us: only valid in band latency");
 		else
 			GENL_SET_ERR_MSG(info,
-					 "reserve-us: 0, above the period, or more than limit, share or cap leave");
+					 "reserve-us: 0, above the period, or above what limit, share or cap allow");
 		break;
 	case VGPU_FIELD_RESERVE_PERIOD:
 		GENL_SET_ERR_MSG(info,
 				 "reserve-period-us: outside 100..4000000 or below four max-chunk-us");
 		break;
 	case VGPU_FIELD_HOLD:
-		GENL_SET_ERR_MSG(info, "hold-max-us: only band latency holds");
+		GENL_SET_ERR_MSG(info, "hold-max-us: only valid in band latency");
 		break;
 	case VGPU_FIELD_INVERSION:
-		GENL_SET_ERR_MSG(info, "inversion-permille: only band latency holds");
+		GENL_SET_ERR_MSG(info, "inversion-permille: only valid in band latency");
 		break;
 	case VGPU_FIELD_INVERSION_BURST:
-		GENL_SET_ERR_MSG(info, "inversion-burst-us: only band latency holds");
+		GENL_SET_ERR_MSG(info, "inversion-burst-us: only valid in band latency");
 		break;
 	case VGPU_FIELD_SLICES:
 		GENL_SET_ERR_MSG(info,

@@ -176,7 +176,8 @@ static int vgpu_tenant_check_generation(struct genl_info *info,
 
 	if (!attr || nla_get_u64(attr) == (tenant ? tenant->generation : 0))
 		return 0;
-	NL_SET_ERR_MSG_ATTR(info->extack, attr, "if-generation: the tenant has another one");
+	NL_SET_ERR_MSG_ATTR(info->extack, attr,
+			    "if-generation: differs from the tenant's generation");
 	return -ESTALE;
 }
 
@@ -286,7 +287,7 @@ int vgpu_tenant_del(struct sk_buff *request, struct genl_info *info)
 	ret = vgpu_tenant_unconfigure(tenant);
 	if (ret)
 		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[VGPUMGR_A_TENANT_TENANT],
-				    "tenant: slices name it");
+				    "tenant: slices still use it");
 	vgpu_parent_unlock(parent);
 	return ret;
 }

@@ -393,14 +393,14 @@ static int vgpu_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	int ret;
 
 	if (!ops->drives(pdev)) {
-		pci_err(pdev, "engine %s (module parameter) does not drive this function\n",
+		pci_err(pdev, "engine %s (module parameter) cannot drive this function\n",
 			ops->name);
 		return -EOPNOTSUPP;
 	}
 	/* A parent that was adopted is only freed when the module is unloaded. */
 	before = vgpu_parent_of(&pdev->dev);
 	if (before && !wait_for_completion_timeout(&before->left, HZ)) {
-		pci_err(pdev, "slices of the time when it was adopted are still open\n");
+		pci_err(pdev, "slices from its earlier adoption are still open\n");
 		return -EBUSY;
 	}
 	parent = vgpu_parent_create(pdev, ops);

@@ -52,7 +52,7 @@ static struct vgpu_option edu_timeout_ms = {
 };
 module_param_cb(engine_timeout_ms, &vgpu_option_ops, &edu_timeout_ms, 0644);
 MODULE_PARM_DESC(engine_timeout_ms,
-		 "engine edu: a job is given up after ten times its prediction, but not before this, ms (default 2000)");
+		 "engine edu: a job is given up after ten times its predicted time, but not earlier than this, ms (default 2000)");
 
 /**
  * struct edu - one function
@@ -225,7 +225,7 @@ static bool edu_execute(struct vgpu_engine *engine, struct vgpu_item *item, u64 
 	}
 	if (ret != -ECANCELED) {
 		pci_err(edu->pdev, "engine edu: wedged, %s; bind the driver again\n",
-			ret == -ENODEV ? "the function is gone" : "a job does not end");
+			ret == -ENODEV ? "the function is gone" : "a job timed out");
 		vgpu_engine_wedge(engine);
 	}
 	return false;

@@ -65,7 +65,7 @@ static int vgpu_engine_param_set(const char *value, const struct kernel_param *p
 	const struct vgpu_engine_ops *ops = vgpu_engine_find(value);
 
 	if (!ops) {
-		pr_warn_ratelimited("vgpumgr: option engine refused: %pe; there is no such engine\n",
+		pr_warn_ratelimited("vgpumgr: option engine refused: %pe; unknown engine\n",
 				    ERR_PTR(-EINVAL));
 		return -EINVAL;
 	}
@@ -83,4 +83,4 @@ static const struct kernel_param_ops vgpu_engine_param_ops = {
 	.get = vgpu_engine_param_get,
 };
 module_param_cb(engine, &vgpu_engine_param_ops, NULL, 0444);
-MODULE_PARM_DESC(engine, "engine of each accelerator when it is bound: soft (default), edu, exec, lease");
+MODULE_PARM_DESC(engine, "engine of each accelerator when it is bound: soft (default), edu, lease");

@@ -419,7 +419,7 @@ class FakeKernel:
             if (gpu, name) not in self.tenants:
                 raise OSError(errno.ENOENT, "no such tenant")
             if self._tenant(gpu, name).slices:
-                raise OSError(errno.EBUSY, "slices name it")
+                raise OSError(errno.EBUSY, "slices still use it")
             del self.tenants[gpu, name]
 
     def do_set_slice(self, uuid: str, settings: dict[str, Any]) -> None:

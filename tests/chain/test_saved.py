@@ -54,7 +54,7 @@ def refused(gpu: Gpu, uuid: str, guest: Guest, *, why: str) -> str:
     before, logged = kernel_log(), len(QEMU_LOG.read_text())
     with pytest.raises(libvirt.libvirtError) as error:
         guest.restore(IMAGE)
-    assert f"restoring refused: {why}\n" in kernel_log().removeprefix(before), error.value
+    assert f"restore refused: {why}\n" in kernel_log().removeprefix(before), error.value
     assert not guest.running()
     poll(lambda: not gpu.slice_stats(uuid).open)
     assert gpu.slice_stats(uuid).items == 0

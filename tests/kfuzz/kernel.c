@@ -30,7 +30,7 @@ void kfuzz_tell(const char *format, ...)
 	va_start(arguments, format);
 	vsnprintf(line, sizeof(line), format, arguments);
 	va_end(arguments);
-	if (!strncmp(line, "stopped for ", 12))
+	if (!strncmp(line, "stopped: ", 9))
 		sim_counts.told_stops++;	/* possibly by a thread */
 	else if (strstr(line, " refused"))
 		memcpy(current->told, line, sizeof(line));
@@ -50,7 +50,7 @@ bool sim_told_restoring(const char *fault)
 {
 	char wanted[80];
 
-	snprintf(wanted, sizeof(wanted), "restoring refused: %s", fault);
+	snprintf(wanted, sizeof(wanted), "restore refused: %s", fault);
 	return !strncmp(current->told, wanted, strlen(wanted));
 }
 

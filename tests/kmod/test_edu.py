@@ -90,7 +90,7 @@ def test_the_module_is_loaded_with_an_engine(gpu: Gpu) -> None:
         refused = subprocess.run(["lab-insmod", "engine=warp"], capture_output=True, text=True, check=False)
         assert refused.returncode
         assert "Invalid" in refused.stderr
-        said = "vgpumgr: option engine refused: -EINVAL; there is no such engine\n"
+        said = "vgpumgr: option engine refused: -EINVAL; unknown engine\n"
         assert said in kernel_log().removeprefix(before)
         subprocess.run(["lab-insmod", "engine=edu"], check=True)
         gpu.sysfs.bind(ADDRESS)
@@ -383,7 +383,7 @@ def test_a_slice_is_not_restored_on_another_engine(edu: Gpu) -> None:
         with opened(edu.slice("blue")) as device:
             with pytest.raises(OSError, match=os.strerror(errno.EOPNOTSUPP)):
                 restore(device, streams[other])
-            assert "restoring refused: engine\n" in kernel_log()
+            assert "restore refused: engine\n" in kernel_log()
             device.reset()
             restore(device, streams[name])
             assert device.register(REG_STATUS) & 3 == 1

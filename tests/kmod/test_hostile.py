@@ -33,7 +33,7 @@ def test_the_log_names_what_stopped_a_slice_and_cannot_be_flooded(gpu: Gpu) -> N
         for report in reports
         if "case" in report and (name := report["error_name"])
     ]
-    told = re.findall(rf"{uuid}: stopped for (\w+)(?: \((\w+)\))?, item (\d+)\n", kernel_log())
+    told = re.findall(rf"{uuid}: stopped: (\w+)(?: \((\w+)\))?, item (\d+)\n", kernel_log())
     assert told[:10] == made[:10]
     assert len(told) <= 10 * windows
 
@@ -61,7 +61,7 @@ def test_who_floods_the_log_silences_nobody_else(gpu: Gpu) -> None:
         flooding.master()
         device.master()
         for mistake, line in (
-            (stop, "stopped for ring (entries), item 0"),
+            (stop, "stopped: ring (entries), item 0"),
             (ask_in_vain, "access refused for offset: -EINVAL"),
         ):
             for _ in range(50):

@@ -91,7 +91,7 @@ def test_every_state_is_reached_and_left(uuid: str) -> None:
                 set_state(device, wanted)
             assert state(device) == RUNNING
     told = re.findall(rf"{uuid}: (\w+ refused.*)", kernel_log())
-    assert told == ["restoring refused: incomplete", *6 * ["migration refused for state: -EINVAL"]]
+    assert told == ["restore refused: incomplete", *6 * ["migration refused for state: -EINVAL"]]
 
 
 def test_a_stopped_slice_does_nothing_and_goes_on(gpu: Gpu, uuid: str) -> None:
@@ -307,7 +307,7 @@ def test_nothing_is_restored_into_a_slice_without_a_tenant(gpu: Gpu, uuid: str) 
         with pytest.raises(OSError, match=os.strerror(errno.EPERM)):
             set_state(device, RESUMING)
         said = kernel_log().removeprefix(before)
-        assert "restoring refused: no tenant\n" in said
+        assert "restore refused: no tenant\n" in said
         assert "refused for state" not in said
         assert state(device) == STOP
         set_state(device, RUNNING)

@@ -95,7 +95,7 @@ def test_work_goes_on_at_another_host(gpu: Gpu, far: FarSide, guests: Guests, th
         before = far.kernel_log()
         with pytest.raises(libvirt.libvirtError):
             guest.move(there, slices={uuid: unfit}, address=ADDRESS)
-        assert f"restoring refused: {why}" in far.kernel_log().removeprefix(before)
+        assert f"restore refused: {why}" in far.kernel_log().removeprefix(before)
         goes_on(gpu, uuid, guest)
 
     arrived = moved(guest, there, far, {uuid: other})
