@@ -3,8 +3,7 @@
 
 The thread sleeps at a high real-time priority, and keeps it only for work during which it sleeps most of the time. It
 is in real time at all only for such work and for work that ends at once, after which it rests
-(kmod/kunit/processor_test.c). test_edu.py, executor/test_grants.py and tests/kfuzz/lend.c test the same of the engines
-edu and exec.
+(kmod/kunit/processor_test.c). test_edu.py tests the same of the engine edu.
 """
 
 from itertools import pairwise
