@@ -169,7 +169,7 @@ static struct vm_area_struct *map(struct file *file, u64 bytes)
 	ret = file->f_op->mmap(file, vma);
 	if (bytes == PAGE_SIZE)
 		REQUIRE(ret == (wanted != bytes || offset || !flags ? -EINVAL : 0) ||
-			(ret == -ENOMEM && sim_failures));
+			(ret == -ENOMEM && sim_has_failed));
 	if (!ret)
 		return vma;
 	sim_unmap(vma);
@@ -466,7 +466,7 @@ static void executor_begins(struct executor *executor)
 		return;
 	file = sim_open(ops());
 	if (IS_ERR(file)) {
-		REQUIRE(sim_failures && PTR_ERR(file) == -ENOMEM);
+		REQUIRE(sim_has_failed && PTR_ERR(file) == -ENOMEM);
 		return;
 	}
 	executor->file = file;
@@ -520,7 +520,7 @@ static void bind(struct executor *executor)
 		good = false;
 	ret = call(executor->file, VGPU_EXEC_BIND, &bind, sizeof(bind));
 	REQUIRE(!ret || ret == -EFAULT || ret == -ENOENT || ret == -EBUSY || ret == -ENODEV ||
-		(ret == -EINVAL && !good) || (ret == -ENOMEM && sim_failures));
+		(ret == -EINVAL && !good) || (ret == -ENOMEM && sim_has_failed));
 	if (bind.reserved)
 		REQUIRE(ret == -EFAULT || ret == -EINVAL);
 	bound_counts.refused += !!ret;
@@ -570,7 +570,7 @@ static void serve(struct executor *executor, struct file *file)
 	REQUIRE(!ret || ret == -EFAULT || ret == -ENXIO || ret == -ENODEV ||
 		(ret == -ENOTTY && !bound) ||
 		(ret == -EINVAL && (number >= VGPU_WINDOWS_MAX || window.reserved)) ||
-		((ret == -ENOMEM || ret == -EMFILE) && sim_failures));
+		((ret == -ENOMEM || ret == -EMFILE) && sim_has_failed));
 	if (ret)
 		return;
 	REQUIRE(number < VGPU_WINDOWS_MAX && window.window == number);

@@ -13,14 +13,14 @@ KMOD = ROOT / "kmod"
 
 # Every file that a guest or its VMM reaches, and the engines. Of the operator's side (netlink, sysfs), only fuzz_dump.c
 # includes a part.
-ROOMS = {
+FOLDERS = {
     "function": "access config_space device irq registers",
     "engine": "binding binding_file child engine item leaving lending memory processor ring soft window "
     "window_executor worker dma staging",
     "control": "executor_file fault numbers reports tenant",
     "migration": "migration migration_file",
 }
-MODULE = tuple(f"{room}/{name}" for room, names in ROOMS.items() for name in names.split())
+MODULE = tuple(f"{folder}/{name}" for folder, names in FOLDERS.items() for name in names.split())
 # The user-space headers that kernel.h itself uses.
 REAL = ("linux/const.h", "linux/errno.h", "linux/ioctl.h", "linux/limits.h", "linux/types.h")
 EXTENDED = ("linux/netlink.h", "linux/pci_regs.h", "linux/vfio.h")

@@ -10,14 +10,6 @@ struct miscdevice *kfuzz_misc;
 static struct file *descriptors[DESCRIPTORS];
 static u64 files, pages, mappings;
 
-static bool fails(void)
-{
-	bool failed = sim_failures && sim_one_in(sim_failures);
-
-	sim_counts.failed_allocations += failed;
-	return failed;
-}
-
 /* ---- files */
 
 static struct file *file_alloc(const struct file_operations *ops, void *data, int flags)
@@ -75,7 +67,7 @@ static int memory_mmap(struct file *file, struct vm_area_struct *vma)
 
 	REQUIRE(vma->vm_file == file);
 	REQUIRE((vma->vm_pgoff << PAGE_SHIFT) + bytes <= file->f_inode->bytes);
-	return fails() ? -ENOMEM : 0;
+	return sim_fails() ? -ENOMEM : 0;
 }
 
 static int memory_release(struct inode *inode, struct file *file)
@@ -144,7 +136,7 @@ void shmem_truncate_range(struct inode *inode, loff_t start, loff_t last)
 int get_unused_fd_flags(unsigned int flags)
 {
 	REQUIRE(flags == O_CLOEXEC);
-	if (fails())
+	if (sim_fails())
 		return -EMFILE;
 	for (int i = 0; i < DESCRIPTORS; i++) {
 		if (descriptors[i])
@@ -213,7 +205,7 @@ int vm_insert_page(struct vm_area_struct *vma, unsigned long at, struct page *pa
 {
 	might_sleep();
 	REQUIRE(at == vma->vm_start && !vma->page);
-	if (fails())
+	if (sim_fails())
 		return -ENOMEM;
 	get_page(page);
 	vma->page = page;

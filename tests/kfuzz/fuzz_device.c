@@ -159,7 +159,7 @@ static void have_a_neighbour(void)
 
 	neighbour = (struct vgpu_engine){};
 	ret = vgpu_engine_start(&neighbour, engine->ops, NULL, "neighbour");
-	REQUIRE(!ret || (ret == -ENOMEM && sim_failures));
+	REQUIRE(!ret || (ret == -ENOMEM && sim_has_failed));
 	REQUIRE(!estimates || engine->ops->estimate_ns(engine, &item) == estimate_ns);
 	if (ret)
 		return;
@@ -176,7 +176,7 @@ static void create(void)
 	parent->classes[0].bytes = MEMORY_BYTES;
 	mdev = (struct mdev_device){ .type = type };
 	if (vgpu_mdev_driver.probe(&mdev)) {
-		REQUIRE(sim_failures);
+		REQUIRE(sim_has_failed);
 		refused_probes++;
 		device = NULL;
 		return;
@@ -205,7 +205,7 @@ static void open_device(void)
 
 	opens++;
 	if (device->vdev.ops->open_device(&device->vdev)) {
-		REQUIRE(sim_failures);
+		REQUIRE(sim_has_failed);
 		refused_opens++;
 		return;
 	}
@@ -262,6 +262,7 @@ static void run(const u8 *input, size_t bytes)
 
 	sim_begin(input, bytes);
 	sim_failures = 0;
+	sim_has_failed = false;
 	parent = &storage;
 	*parent = (struct vgpu_parent){ .memory_total = 4 * MEMORY_BYTES };
 	kref_init(&parent->refs);

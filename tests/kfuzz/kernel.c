@@ -15,6 +15,7 @@ struct eventfd_ctx {
 };
 
 unsigned int sim_failures;
+bool sim_has_failed;
 struct sim_counts sim_counts;
 
 static struct eventfd_ctx eventfds[EVENTFDS];
@@ -58,16 +59,23 @@ void sim_forget_told(void) { *current->told = 0; }
 
 /* ---- memory */
 
+bool sim_fails(void)
+{
+	if (!sim_failures || !sim_one_in(sim_failures))
+		return false;
+	sim_counts.failed_allocations++;
+	sim_has_failed = true;
+	return true;
+}
+
 void *kfuzz_alloc(size_t bytes, gfp_t flags)
 {
 	if (flags & GFP_KERNEL) {
 		might_sleep();
 		REQUIRE(!sim_is_realtime());
 	}
-	if (sim_failures && sim_one_in(sim_failures)) {
-		sim_counts.failed_allocations++;
+	if (sim_fails())
 		return NULL;
-	}
 	if (flags & GFP_KERNEL)
 		sim_maybe_preempt();
 	allocations++;
@@ -301,10 +309,7 @@ int vfio_mig_get_next_state(struct vfio_device *vdev, enum vfio_device_mig_state
 int vfio_register_emulated_iommu_dev(struct vfio_device *vdev)
 {
 	(void)vdev;
-	if (!sim_failures || !sim_one_in(sim_failures))
-		return 0;
-	sim_counts.failed_allocations++;
-	return -ENOMEM;
+	return sim_fails() ? -ENOMEM : 0;
 }
 
 void vfio_unregister_group_dev(struct vfio_device *vdev)

@@ -194,7 +194,7 @@ static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wan
 	REQUIRE(sim_now_ns - begun_ns <= PATIENCE_NS + THROTTLE_NS);
 	guest_quiet = after != VFIO_DEVICE_STATE_RUNNING;
 	if (before == VFIO_DEVICE_STATE_RESUMING && after == VFIO_DEVICE_STATE_ERROR) {
-		REQUIRE(spoiled || given != stream_bytes || !stream_bytes || sim_failures);
+		REQUIRE(spoiled || given != stream_bytes || !stream_bytes || sim_has_failed);
 		vmm_discarded();
 		vmm_counts.refused_streams++;
 	}

@@ -19,8 +19,12 @@ void sim_maybe_preempt(void);
 /* The process sleeps and the threads run. */
 void sim_sleep(u64 ns);
 
-/* At most one allocation in @rate fails; 0: none does. */
+/* About one allocation in so many fails; 0: none does. */
 extern unsigned int sim_failures;
+/* Has one failed in this life?  Calls that are still under way then may report it later. */
+extern bool sim_has_failed;
+/* Does the present allocation fail? */
+bool sim_fails(void);
 /* Leftovers of a life: all must be zero when the last device is gone. */
 struct sim_leaks {
 	u64 allocations, memcgs, eventfds, threads, timers, files, pids;

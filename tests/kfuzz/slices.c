@@ -288,7 +288,7 @@ static void map(struct slice *slice, u32 number)
 	vma = sim_map_begin(&vfio_file, REGION(region) + offset, bytes, flags);
 	sim_forget_told();
 	ret = device->vdev.ops->mmap(&device->vdev, vma);
-	REQUIRE(ret == (fits ? 0 : -EINVAL) || (ret == -ENOMEM && sim_failures && fits));
+	REQUIRE(ret == (fits ? 0 : -EINVAL) || (ret == -ENOMEM && sim_has_failed && fits));
 	if (ret) {
 		REQUIRE(ret == -ENOMEM || sim_told("offset"));
 		sim_unmap(vma);
@@ -344,7 +344,7 @@ static void create(struct slice *slice)
 	slice->mdev = (struct mdev_device){ .type = &parent->classes[0].type };
 	slices_put_name(slice - slices, &slice->mdev.uuid);
 	if (vgpu_mdev_driver.probe(&slice->mdev)) {
-		REQUIRE(sim_failures);
+		REQUIRE(sim_has_failed);
 		return;
 	}
 	slice->device = dev_get_drvdata(&slice->mdev.dev);
@@ -355,7 +355,7 @@ static void create(struct slice *slice)
 static void open_slice(struct slice *slice)
 {
 	if (slice->device->vdev.ops->open_device(&slice->device->vdev)) {
-		REQUIRE(sim_failures);
+		REQUIRE(sim_has_failed);
 		return;
 	}
 	slice->open = true;

@@ -376,10 +376,8 @@ struct task_struct *kfuzz_thread_create(int (*run)(void *data), void *data)
 		if (!coroutines[i].used)
 			new = &coroutines[i];
 	REQUIRE(new);
-	if (sim_failures && sim_one_in(sim_failures)) {
-		sim_counts.failed_allocations++;
+	if (sim_fails())
 		return ERR_PTR(-ENOMEM);
-	}
 	stack = new->stack;
 	if (!stack)
 		stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
@@ -455,7 +453,7 @@ int cgroup_attach_task_all(struct task_struct *from, struct task_struct *task)
 {
 	might_sleep();
 	REQUIRE(from == current && task->coroutine->used && !task->coroutine->started);
-	return sim_failures && sim_one_in(sim_failures) ? -ENODEV : 0;
+	return sim_fails() ? -ENODEV : 0;
 }
 
 bool signal_pending(struct task_struct *task) { return task->coroutine->killed; }

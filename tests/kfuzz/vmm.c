@@ -390,7 +390,7 @@ static void ask_anything(void)
 		REQUIRE(index < VFIO_PCI_NUM_IRQS && fields[3] <= VGPU_VECTORS);
 	else
 		REQUIRE(!which || !ret || ret == -EINVAL ||
-			(ret == -ENOMEM && sim_failures && lends()));
+			(ret == -ENOMEM && sim_has_failed && lends()));
 	if (ret == -EINVAL)
 		REQUIRE(sim_told(argsz < sizes[which] ? "argsz" : "index"));
 	else
@@ -412,7 +412,7 @@ static void ask_windows(void)
 	info->argsz = room;
 	info->index = VFIO_PCI_BAR2_REGION_INDEX;
 	ret = call(VFIO_DEVICE_GET_REGION_INFO, words, room);
-	REQUIRE(!ret || (ret == -ENOMEM && sim_failures));
+	REQUIRE(!ret || (ret == -ENOMEM && sim_has_failed));
 	if (ret)
 		return;
 	REQUIRE(info->size == BAR2_BYTES && info->argsz == bytes &&
@@ -472,7 +472,7 @@ static void set_irqs(void)
 	ret = call(VFIO_DEVICE_SET_IRQS, words,
 		   sim_one_in(8) ? sim_below(sizeof(words)) : sizeof(words));
 	REQUIRE(!ret || ret == -EINVAL || ret == -EFAULT || ret == -EBADF || ret == -ENOTTY ||
-		(ret == -ENOMEM && sim_failures));
+		(ret == -ENOMEM && sim_has_failed));
 	if (!ret || ret == -EFAULT || ret == -ENOMEM)
 		REQUIRE(sim_told_nothing());
 	else if (set->argsz < sizeof(*set))
