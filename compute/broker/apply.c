@@ -10,7 +10,7 @@
 #include "broker/tenant.h"
 #include "executor/log.h"
 
-/* The least weight, and no reservation. */
+/* Terms of a tenant that is leaving: the least weight, and no reservation. */
 static const struct vgpu_group_params leaving_terms = {
 	.weight = VGPU_WEIGHT_MIN,
 	.timeslice_ns = VGPU_TIMESLICE_MAX_NS,
@@ -37,7 +37,7 @@ struct seat {
 	struct vgpu_slice slice;
 };
 
-/* Would an engine without other tenants accept all of this? */
+/* Would an engine without other tenants accept this configuration? */
 static bool is_possible(const struct settings *settings, struct settings_fault *fault)
 {
 	struct vgpu_sched sched;
@@ -62,8 +62,8 @@ static bool is_possible(const struct settings *settings, struct settings_fault *
 }
 
 /*
- * Refuse changes of fields that are fixed while the broker runs, and tenants whose
- * removal is still in progress.
+ * Refuse a configuration that changes a field that is fixed while the broker runs, or that contains
+ * a tenant whose removal is still in progress.
  */
 static bool is_reachable(const struct broker *broker, const struct settings *settings,
 			 struct settings_fault *fault)
@@ -111,10 +111,10 @@ static bool update(struct tenant *tenant, const struct vgpu_group_params *terms,
 }
 
 /*
- * Change the engine and all tenants that stay.  The new terms are possible together,
- * but not in every order: a new reservation may need capacity that an old one still
- * has.  So first drop all reservations that change.  Without any reservation every
- * order is possible.
+ * Change the engine and all tenants that stay.  The scheduler accepts all new terms together, but
+ * not in every order: a new reservation may need capacity that an old reservation still occupies.
+ * So first drop the reservations of all tenants whose terms change.  The new terms can then be set
+ * in any order.
  */
 static void change(struct broker *broker, const struct settings *settings)
 {
@@ -182,8 +182,8 @@ bool apply(struct broker *broker, struct settings *settings, struct settings_fau
 			tenant_leave(tenant);
 	}
 	/*
-	 * From here on only the operating system can refuse, and then the rest of the
-	 * configuration stands.
+	 * From here on, only an error of the operating system can prevent a tenant from being
+	 * added.  The rest of the configuration then stays in force.
 	 */
 	if (!add(broker, settings, fault))
 		vgpu_log(LOG_ERR, "event=settings.incomplete field=%s %s", fault->field, fault->detail);

@@ -10,11 +10,11 @@
  * @settings: moved into the broker if the configuration is accepted; else still the
  *	caller's
  *
- * Tenants that are not in it are removed, with their children.  New tenants are added.
- * The others are changed from their children's present lease on.  Memory, windows and
- * programs apply to children that start later.
+ * Tenants that are not in the configuration are removed, with their children.  New tenants are
+ * added.  For the other tenants, new terms apply from the present lease on.  New values for memory,
+ * windows and programs apply only to children that start later.
  *
- * Return: whether it is accepted; if not, @fault says why and nothing has changed.
+ * Return: whether the configuration is accepted; if not, @fault says why and nothing has changed.
  */
 bool apply(struct broker *broker, struct settings *settings, struct settings_fault *fault);
 

@@ -36,18 +36,18 @@ struct broker;
 struct tenant;
 
 enum supervisor_state {
-	SUPERVISOR_DOWN,	/* is started when @restart is due */
+	SUPERVISOR_DOWN,	/* will be started when the timer @restart expires */
 	SUPERVISOR_UP,
-	SUPERVISOR_KILLED,	/* SIGKILL was sent; waiting for it to end */
+	SUPERVISOR_KILLED,	/* SIGKILL was sent; waiting for the process to end */
 };
 
 /**
  * struct supervisor - a tenant's supervisor
- * @socket: struct vgpu_supervisor_message; fd -1 while there is none
- * @process: its pidfd
- * @failures: successive starts that did not last
- * @compilers: compilers that this process has started, as it last reported; likewise the next two
- *	fields
+ * @socket: socket for struct vgpu_supervisor_message; its fd is -1 while there is no socket
+ * @process: pidfd of the supervisor
+ * @failures: number of successive starts after which the supervisor did not run for long
+ * @compilers: number of compilers that this process has started, as it last reported; it also
+ *	reported @compile_hits and @compile_kept_bytes
  */
 struct supervisor {
 	struct tenant *tenant;
@@ -66,22 +66,22 @@ struct supervisor {
 	uint32_t enforced;
 	uint64_t gate_ns;
 	bool chunk_told;
-	bool ended;	/* is not restarted */
+	bool ended;	/* was told to exit and is not restarted */
 };
 
 enum client_state {
 	CLIENT_GREETING,	/* connected; waiting for HELLO */
 	CLIENT_STARTING,	/* START has been sent */
-	CLIENT_RUNNING,		/* has its window */
+	CLIENT_RUNNING,		/* the program has its window */
 	CLIENT_ENDING,		/* the child is being killed */
 };
 
 /**
  * struct client - a program and its child
  * @socket: connection to the program; fd -1 once the program is gone
- * @requests: struct vgpu_stream_request from the child
- * @child: the broker's number for the child, 0 before START
- * @start: sequence of START
+ * @requests: socket on which the child sends struct vgpu_stream_request
+ * @child: the broker's number for the child; 0 before START is sent
+ * @start: sequence of the START message
  * @listener: of a native program: the seccomp listener for its calls, until the supervisor gets it
  * @native: a native program, without child and window
  * @works: the program has channels on the GPU
@@ -103,9 +103,9 @@ struct client {
 	uint64_t child;
 	uint64_t start;
 	uint64_t since_ns;
-	pid_t pid;	/* the program's, for messages and logs */
+	pid_t pid;	/* PID of the program, for messages and logs */
 	uid_t uid;
-	bool has_stream;	/* the arbiter has its stream */
+	bool has_stream;	/* @stream was added to the arbiter */
 	bool left;	/* ENDING because the program hung up */
 	bool native;
 	bool works;
@@ -115,7 +115,8 @@ struct client {
  * struct native_turns - a tenant's native programs, where the firmware shares (firmware.c)
  * @programs: programs started so far
  * @timeslice_us, @memory_bytes: last values sent to the supervisor
- * @asked: a FREEZE or (if @opening) THAW with @sequence has had no answer since @asked_ns
+ * @asked: the FREEZE (or THAW if @opening) with @sequence was sent at @asked_ns and has no answer
+ *	yet
  * @gates: number of times that the gate has closed
  * @used_bytes: used GPU memory, as the supervisor last reported
  */
@@ -153,7 +154,7 @@ struct tenant {
 	struct vgpu_lease_page *lease;
 	int lease_fd;
 	struct client *clients;
-	uint64_t processes;	/* total so far */
+	uint64_t processes;	/* total number started */
 	struct native_turns native;
 	uint64_t refused[VGPU_REFUSED_LAST + 1];
 	struct vgpu_notice refusals;
@@ -181,7 +182,7 @@ struct broker {
 	const char *directory;
 	uint64_t generation;
 	uint64_t started_ns;
-	uint64_t children;	/* total so far, of all tenants */
+	uint64_t children;	/* total number started, of all tenants */
 	bool stopping;
 };
 

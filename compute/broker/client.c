@@ -25,7 +25,7 @@
 #define SECOND_NS	1000000000ull
 #define HELLO_WITHIN_NS	5000000000ull
 #define END_WITHIN_NS	5000000000ull
-/* Connections of one tenant that have not sent HELLO yet. */
+/* Maximum number of connections of one tenant that have not sent HELLO yet. */
 #define GREETING_MAX	32u
 
 /*
@@ -35,7 +35,10 @@
 #define CREDIT_MAX	1000u
 #define CREDIT_NS	200000u
 #define PAUSE_NS	10000000u
-/* A little more than a well-behaved child can have sent since its last datagram was read. */
+/*
+ * A little more than the number of datagrams that a well-behaved child can have sent since the
+ * broker last read one.
+ */
 #define DRAIN_MAX	4u
 
 #define PROGRAM_ENDED	"the program has ended and its child was removed"
@@ -71,7 +74,7 @@ static void client_free(struct client *client)
 	tenant_review(tenant);
 }
 
-/* Send the program the reason, if it is still connected, and hang up. */
+/* If the program is still connected, send it the reason and hang up. */
 static void hang_up(struct client *client, enum vgpu_refusal refusal, const char *reason)
 {
 	struct vgpu_client_message message = {
@@ -87,7 +90,7 @@ static void hang_up(struct client *client, enum vgpu_refusal refusal, const char
 	loop_remove(loop_of(client), &client->socket);
 }
 
-/* Programs may be refused at any rate, so the log lines are limited. */
+/* A tenant can cause refusals at any rate, so the log lines are limited. */
 static void arm_refusals(struct broker *broker)
 {
 	const struct tenant *tenant;
@@ -146,7 +149,7 @@ void client_end(struct client *client, enum vgpu_refusal refusal, const char *re
 		return;
 	client->state = CLIENT_ENDING;
 	loop_arm(loop_of(client), &client->patience, loop_now_ns() + END_WITHIN_NS);
-	/* If the message cannot be sent, the supervisor is dying, and its children with it. */
+	/* If the message cannot be sent, the supervisor is dying, and its children die with it. */
 	supervisor_send(&client->tenant->supervisor, &message, NULL, 0);
 }
 
@@ -204,8 +207,8 @@ static bool read_request(struct client *client)
 	loop_remove(loop_of(client), &client->requests);
 	if (got == -EPIPE && client->state != CLIENT_ENDING) {
 		/*
-		 * The child has closed its socket, so it should end soon; after the time limit it is
-		 * killed.
+		 * The child has closed its socket, so it should end soon.  If it has not ended
+		 * after the time limit, it is killed.
 		 */
 		loop_arm(loop_of(client), &client->patience, loop_now_ns() + END_WITHIN_NS);
 	} else {
@@ -235,7 +238,7 @@ static void requests_ready(struct loop_watch *watch, uint32_t events)
 		tenant->credit--;
 		read_request(client);
 	} else if (events & (EPOLLHUP | EPOLLERR)) {
-		read_request(client);	/* the last datagrams of a closed socket */
+		read_request(client);	/* drain a closed socket, even without credit */
 	} else {
 		loop_change(loop_of(client), watch, 0);
 		loop_arm(loop_of(client), &client->refill, now_ns + PAUSE_NS);
@@ -271,7 +274,8 @@ static bool send_start(struct client *client, int stream_fd, int requests_fd)
 }
 
 /*
- * Create the child's memory and socket, and have the child started.  Return: the refusal, or _NOTHING.
+ * Create the child's memory and socket, and ask the supervisor to start the child.  Return: the
+ * refusal, or VGPU_REFUSED_NOTHING.
  */
 static enum vgpu_refusal start_child(struct client *client)
 {
@@ -419,7 +423,8 @@ static void socket_ready(struct loop_watch *watch, uint32_t events)
 		return;
 	if (client->native && got < 0) {
 		/*
-		 * The launcher has become the program, or has ended.  The supervisor will notice that.
+		 * The launcher closed the connection, because it has become the program or has
+		 * ended.  The supervisor will notice if it has ended.
 		 */
 		loop_remove(loop_of(client), &client->socket);
 		return;
@@ -502,7 +507,10 @@ void client_accept(struct tenant *tenant, int fd)
 		.window_fd = -1,
 	};
 	tenant->clients = client;
-	/* For logs and messages only: the socket's permissions have already decided. */
+	/*
+	 * The peer's identity is for logs and messages only: the socket's permissions have already
+	 * decided who may connect.
+	 */
 	if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size)) {
 		client->pid = peer.pid;
 		client->uid = peer.uid;

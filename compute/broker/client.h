@@ -21,7 +21,9 @@ void client_ended(struct client *client, int status, const char *reason);
 /* End a client: send @refusal and @reason to the program, and kill its child, if any. */
 void client_end(struct client *client, enum vgpu_refusal refusal, const char *reason);
 
-/* Refuse a client, and log it.  If there are many, some lines are left out. */
+/*
+ * Refuse a client, and log the refusal.  If there are many refusals, some log lines are left out.
+ */
 void client_refuse(struct client *client, enum vgpu_refusal refusal, const char *reason);
 
 /* May the tenant have one more process?  If not, refuse the client and return false. */

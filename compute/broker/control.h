@@ -8,8 +8,8 @@
  *	{"op": "set", "generation": 3, "settings": {...}}
  *	{"op": "stop"}
  *
- * set is refused with generation.stale unless @generation is the present one, or 0 for
- * any.  An answer has "ok".  If "ok" is false, it also has "code", "field" and
+ * set is refused with generation.stale unless @generation is the present generation, or 0, which
+ * matches any generation.  An answer has "ok".  If "ok" is false, it also has "code", "field" and
  * "detail".
  */
 #ifndef VGPU_BROKER_CONTROL_H
@@ -17,7 +17,7 @@
 
 #include "broker/broker.h"
 
-/* Open the socket until the process ends.  Return: 0 or -errno. */
+/* Open the socket, which stays open until the process ends.  Return: 0 or -errno. */
 int control_open(struct broker *broker);
 
 #endif /* VGPU_BROKER_CONTROL_H */

@@ -61,7 +61,7 @@ void duties_remove(struct duties *duties, struct duty *duty)
 		*link = duty->next;
 }
 
-/* Charge the tenants that run for a span without any change. */
+/* Charge the running tenants for a span in which no tenant's state has changed. */
 static void charge(struct duties *duties, uint64_t span_ns)
 {
 	uint64_t sum = sum_of_weights(duties);
@@ -113,8 +113,8 @@ void duties_settle(struct duties *duties, uint64_t now_ns)
 
 	while (duties->now_ns < now_ns) {
 		/*
-		 * If no capped tenant runs, no gate can close meanwhile, and the whole span, even
-		 * months, counts at once.
+		 * If no capped tenant runs, no gate can close during the span.  So the whole span,
+		 * even if it is months, is charged at once.
 		 */
 		uint64_t end_ns = by_period && duties->refill_ns < now_ns ? duties->refill_ns : now_ns;
 
@@ -132,7 +132,8 @@ bool duty_may_run(const struct duties *duties, const struct duty *duty)
 	if (!duty->cap_ns)
 		return true;
 	/*
-	 * A closed gate opens only for a quarter of a period's credit, so that opening it is worthwhile.
+	 * A closed gate opens only when the credit exceeds a quarter of what a period earns, so
+	 * that opening it is worthwhile.
 	 */
 	least = duty->open ? 0 : (int64_t)(earns_ns(duties, duty) / 4);
 	return duty->credit_ns > least;
@@ -145,7 +146,10 @@ uint64_t duties_next_ns(const struct duties *duties)
 	for (const struct duty *duty = duties->first; duty; duty = duty->next) {
 		uint64_t at_ns;
 
-		/* An idle tenant with an open gate does not change. */
+		/*
+		 * duty_may_run() stays true for a tenant without a cap, and for an idle tenant for
+		 * which it is true now.
+		 */
 		if (!duty->cap_ns || (!runs(duty) && duty_may_run(duties, duty)))
 			continue;
 		at_ns = duties->refill_ns;

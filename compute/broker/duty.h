@@ -3,11 +3,11 @@
  * Caps of tenants whose native programs run side by side.  The GPU's own scheduler gives their timeslices
  * by weight.
  *
- * Each period a capped tenant earns its cap's share of the period as credit.  While it works and its gate
- * is open, it pays for its share of the GPU.  That is its weight divided by the weights of all tenants
- * that work with an open gate, so a tenant that works alone pays for all of the time.  When the credit is
- * used up, the gate closes until a later period has earned enough again.  If a gate closes late, the
- * extra time becomes a debt that later periods pay off.
+ * Each period a capped tenant earns its cap's share of the period as credit.  While it works and
+ * its gate is open, it pays for its share of the GPU.  That share is its weight divided by the sum
+ * of the weights of all tenants that work with an open gate.  So a tenant that works alone pays for
+ * all of the time.  When the credit is used up, the gate closes until a later period has earned
+ * enough again.  If a gate closes late, the extra time becomes a debt that later periods pay off.
  *
  * Pure: the caller passes the time (CLOCK_MONOTONIC, ns), and opens and closes gates.
  */
@@ -23,10 +23,10 @@
  * @cap_ns: time in each @cap_period_ns; 0 for no cap
  * @burst_ns: the most credit to save up; 0 for the credit of one period
  * @works: the tenant has work for the GPU
- * @open: the gate is open, or not closed yet
- * @credit_ns: time that it may still use; negative if in debt
- * @obtained_ns: total time that it was charged for
- * @open_ns: total time that it worked with an open gate
+ * @open: the gate is open, or its closing is not complete yet
+ * @credit_ns: time that the tenant may still use; negative if it is in debt
+ * @obtained_ns: total time that the tenant was charged for
+ * @open_ns: total time that the tenant worked with an open gate
  */
 struct duty {
 	uint32_t weight;
@@ -40,7 +40,7 @@ struct duty {
 	uint64_t open_ns;
 	/* private: */
 	struct duty *next;
-	uint64_t rest;	/* remainder of a division, less than the sum of weights */
+	uint64_t rest;	/* remainder of the last charge, less than the sum of weights */
 };
 
 /**
@@ -53,7 +53,7 @@ struct duties {
 	uint64_t refill_ns;
 };
 
-/* A period that has begun keeps its length. */
+/* Sets the length of all later periods.  The current period keeps its length. */
 void duties_configure(struct duties *duties, uint64_t period_ns, uint64_t now_ns);
 /*
  * Adds a tenant with all the credit that its cap may save up.  The caller sets the terms before this, or
@@ -64,7 +64,7 @@ void duties_remove(struct duties *duties, struct duty *duty);
 
 /* Charges and refills all tenants up to now.  Call this before any change of a tenant. */
 void duties_settle(struct duties *duties, uint64_t now_ns);
-/* After duties_settle(): should its gate be open? */
+/* Call it after duties_settle().  Should the tenant's gate be open? */
 bool duty_may_run(const struct duties *duties, const struct duty *duty);
 /* The next time when a result of duty_may_run() can change; UINT64_MAX for never. */
 uint64_t duties_next_ns(const struct duties *duties);
@@ -72,8 +72,9 @@ uint64_t duties_next_ns(const struct duties *duties);
 /**
  * duty_timeslice_us() - a tenant's timeslice for the GPU's scheduler, over all its channel groups
  *
- * The least weight gets a timeslice that is long enough for the cost of a switch.  The others get more in
- * proportion.  The round of all timeslices is kept short.
+ * The least weight gets a timeslice that is long enough for the cost of a switch.  Greater weights
+ * get proportionally more.  If the sum of all timeslices would be too long, all of them are
+ * shortened.
  */
 uint64_t duty_timeslice_us(const struct duties *duties, const struct duty *duty);
 

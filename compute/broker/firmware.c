@@ -49,7 +49,8 @@ static void ask_gate(struct tenant *tenant, bool open, uint64_t now_ns)
 	tenant->native.opening = open;
 	tenant->native.asked_ns = now_ns;
 	/*
-	 * If the message cannot be sent, either the supervisor's end is noticed, or the missing answer.
+	 * A failure to send needs no handling here: the broker will notice that the supervisor has
+	 * ended or that the answer is missing.
 	 */
 	supervisor_send(&tenant->supervisor, &message, NULL, 0);
 }
@@ -68,7 +69,7 @@ static uint64_t review_tenant(struct tenant *tenant, uint64_t now_ns)
 	}
 	if (native->asked)
 		return limit_ns;
-	/* Without working programs there is nothing to stop. */
+	/* Close a gate only if programs work, because otherwise there is nothing to stop. */
 	if (supervisor_is_up(&tenant->supervisor) && native->duty.open != may && (may || native->duty.works))
 		ask_gate(tenant, may, now_ns);
 	return UINT64_MAX;

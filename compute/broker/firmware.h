@@ -22,8 +22,8 @@ void firmware_leave(struct tenant *tenant);
 void firmware_terms(struct tenant *tenant);
 
 /*
- * Call after one of the tenant's native programs has got channels on the GPU, or lost its
- * last.
+ * Call after one of the tenant's native programs has got channels on the GPU, or has lost its last
+ * channel.
  */
 void firmware_works(struct tenant *tenant);
 /*

@@ -214,7 +214,10 @@ struct json *json_parse(char *text, size_t bytes, const char **error)
 	struct parser parser = {
 		.at = text,
 		.end = text + bytes,
-		/* Each value except the last takes at least two characters. */
+		/*
+		 * Each value except the last takes at least two characters, which limits the number
+		 * of values.
+		 */
 		.room = bytes / 2 + 1 < VALUES_MAX ? (uint32_t)(bytes / 2 + 1) : VALUES_MAX,
 	};
 

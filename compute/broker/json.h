@@ -24,8 +24,8 @@ enum json_type {
 /**
  * struct json - a value
  * @name: its name in an object; NULL elsewhere
- * @text: of a string, without NUL inside
- * @number: of a number; 1 for true
+ * @text: text of a string; contains no NUL except the last byte
+ * @number: value of a number; 1 for true
  * @first: the first value of an array or object
  * @next: the next value of the same array or object
  */
@@ -40,7 +40,7 @@ struct json {
 
 /**
  * json_parse() - parse one document
- * @text: @bytes long; it is modified, and must live as long as the result
+ * @text: the document, @bytes long; it is modified, and must live as long as the result
  * @error: set to the reason if parsing fails
  *
  * Return: the value, to be freed with json_free(), or NULL.
@@ -49,7 +49,8 @@ struct json *json_parse(char *text, size_t bytes, const char **error);
 void json_free(struct json *json);
 
 /*
- * Return the value with this name, or NULL.  @object may have another type, or be NULL.
+ * Return the member of @object with this name, or NULL if there is none.  @object may be NULL or a
+ * value of another type.
  */
 const struct json *json_get(const struct json *object, const char *name);
 

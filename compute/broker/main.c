@@ -2,13 +2,13 @@
 /*
  * vgpu-broker --directory DIR --settings FD
  *
- * Shares one accelerator of this host between tenants.  DIR is for its sockets, and no
- * other user may be able to write there.  FD is a file with the first configuration, in
- * the format of "settings" in the control socket's `set`. `vgpumgr broker run` starts
- * it.  It ends on SIGTERM, SIGINT and the request to stop.
+ * Shares one accelerator of this host between tenants.  DIR is for its sockets, and no other user
+ * may be able to write there.  FD is a file with the first configuration, in the format of
+ * "settings" in the control socket's `set`. `vgpumgr broker run` starts this program.  The program
+ * ends on SIGTERM, on SIGINT and on the request to stop.
  *
- * Exit status: 0 stopped, 1 failed, 2 wrong configuration, 4 another broker has DIR.
- * With 1, 2 and 4, one line on standard error has code, field and reason.
+ * Exit status: 0 stopped, 1 failed, 2 wrong configuration, 4 another broker uses DIR.  With 1, 2
+ * and 4, one line on standard error has code, field and reason.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -42,8 +42,8 @@
 
 #define DOCUMENT_MAX_BYTES	(4u << 20)
 /*
- * Time until remaining supervisors are killed, and then until the broker stops waiting
- * for them.
+ * How long the broker waits for supervisors to exit before it kills them, and then how long it
+ * waits for the killed supervisors.
  */
 #define STOP_WITHIN_NS	5000000000ull
 
@@ -161,7 +161,7 @@ static int lock_directory(const char *directory)
 	return flock(fd, LOCK_EX | LOCK_NB) ? -errno : 0;
 }
 
-/* Return the pid of the broker that has @directory, or 0. */
+/* Return the PID of the broker that uses @directory, or 0. */
 static pid_t pid_of_other(const char *directory)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -267,7 +267,7 @@ static bool configure(int fd, struct settings_fault *fault)
 	return done;
 }
 
-/* Notify systemd, if it expects that (sd_notify(3)). */
+/* Notify systemd if it expects a notification (sd_notify(3)). */
 static void notify_ready(void)
 {
 	static const char text[] = "READY=1";

@@ -53,9 +53,10 @@ static int make(const char *name, uint64_t bytes, int seals, void **page)
 	if (*page == MAP_FAILED)
 		return close_with(fd, errno);
 	/*
-	 * Seal only after the mapping, which F_SEAL_FUTURE_WRITE does not affect.  Without
-	 * that seal others could punch a hole, even if the page is locked by mlock().  The
-	 * next load would then get a new empty page in place of the broker's page.
+	 * Seal only after the mapping, because F_SEAL_FUTURE_WRITE does not affect existing
+	 * mappings.  Without that seal, others could punch a hole in the memfd, even if the page is
+	 * locked by mlock().  The next load would then get a new empty page in place of the
+	 * broker's page.
 	 */
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | seals)) {
 		int error = errno;

@@ -23,15 +23,15 @@
 int memory_window(uint64_t bytes, struct vgpu_window **header);
 
 /*
- * Create a lease page.  Nobody else can ever map it writable, or write to it.  Return: as
- * above.
+ * Create a lease page.  Nobody else can ever map the page writable, or write to it.  Return: like
+ * memory_window().
  */
 int memory_lease(struct vgpu_lease_page **page);
 
-/* Create a stream page, which the child writes.  Return: as above. */
+/* Create a stream page, which the child writes.  Return: like memory_window(). */
 int memory_stream(struct vgpu_stream_page **page);
 
-/* Unmap one page of the above; NULL is allowed. */
+/* Unmap a page that one of these functions has mapped; NULL is allowed. */
 void memory_unmap(void *page);
 
 /* Mark a window's child as gone, and wake all waiters in the window. */

@@ -22,8 +22,8 @@ static struct loop *loop_of(const struct client *client)
 }
 
 /*
- * With leases, a new program waits for its tenant's first lease, even if the tenant's gate is open.  The supervisor
- * itself knows about a closed gate.
+ * With leases, a new program must wait while its tenant has no lease, even if the tenant's gate is
+ * open.  A closed gate is not checked here, because the supervisor knows about it.
  */
 static bool waits_for_lease(const struct tenant *tenant)
 {
@@ -47,7 +47,10 @@ static bool send_start(struct client *client)
 	return true;
 }
 
-/* With leases, the program gets a stream like a child.  The broker sets whether the stream is busy. */
+/*
+ * With leases, the program gets a stream like a child does.  The broker, not the program, sets
+ * whether the stream is busy.
+ */
 static bool make_stream(struct client *client)
 {
 	int fd;
@@ -64,7 +67,7 @@ static bool make_stream(struct client *client)
 	return true;
 }
 
-/* The launcher is blocked in its call, so that the supervisor can now find out its process. */
+/* The launcher is blocked in its call, so the supervisor can now find out which process it is. */
 static void listener_ready(struct loop_watch *watch, uint32_t events)
 {
 	struct client *client = (struct client *)((char *)watch - offsetof(struct client, listener));
@@ -90,8 +93,9 @@ static void listener_ready(struct loop_watch *watch, uint32_t events)
 }
 
 /*
- * Only the name of an unknown descriptor is safe to look at.  Any query to its file could be answered with lies, or
- * never.  A regular file cannot have this name, because its name begins with "/".
+ * Check only the name of an unknown descriptor: any query to its file could return false
+ * information or block forever.  A regular file cannot have the name of a listener, because the
+ * name of a regular file begins with "/".
  */
 static bool is_listener(int fd)
 {
@@ -134,14 +138,15 @@ void client_works(struct client *client, bool works)
 		firmware_works(client->tenant);
 		return;
 	}
-	/* The program never reports that it is dry: its leases end at the gate. */
+	/* The program never reports that it is dry, so its leases end only when the gate closes. */
 	vgpu_arbiter_stream_remove(arbiter, &client->stream, now_ns);
 	atomic_store(&client->page->dry_since_ns, now_ns);
 	atomic_store(&client->page->state, works ? VGPU_STREAM_BUSY : VGPU_STREAM_DRY);
 	vgpu_arbiter_stream_add(arbiter, &client->tenant->party, &client->stream, works, now_ns);
 	/*
-	 * The program's gate began closed, independently of the tenant's gate.  If its tenant has a lease already,
-	 * no later lease would open the gate, so open it here.  A gate that the arbiter has closed, or is closing,
+	 * The program started with its gate closed, whatever the state of the tenant's gate.  If
+	 * the tenant already has a lease, no later lease would open the program's gate, so open it
+	 * here.  If the arbiter has closed or is closing the tenant's gate, the program's gate
 	 * opens with the tenant's next lease.
 	 */
 	if (works && vgpu_arbiter_holder(arbiter) == &client->tenant->party && !client->tenant->party.gate_closed)

@@ -10,7 +10,7 @@
 
 #include "protocol/window.h"
 
-/* A number: its place and its range. */
+/* A numeric member of a structure: its offset, size and range. */
 struct number_field {
 	const char *name;
 	size_t offset;
@@ -211,7 +211,7 @@ static const struct number_field native_fields[] = {
 
 #define NATIVE_PERIOD_NS	40000000u
 
-/* Read how native programs take turns, if the document has that. */
+/* Read how native programs take turns, if the document specifies it. */
 static bool read_native(struct settings *settings, const struct json *native, struct settings_fault *fault)
 {
 	const struct json *turns = json_get(native, "turns");
@@ -226,7 +226,10 @@ static bool read_native(struct settings *settings, const struct json *native, st
 	return read_numbers(settings, native_fields, LENGTH(native_fields), native, "native", fault);
 }
 
-/* Native programs must not run beside others, whose leases would not be exclusive then. */
+/*
+ * Native programs that share the GPU by firmware must not run beside tenants with leases, because
+ * the leases would not be exclusive.
+ */
 static bool check_native(const struct settings *settings, struct settings_fault *fault)
 {
 	uint32_t native = 0;

@@ -16,7 +16,7 @@
 
 #define SETTINGS_TENANTS_MAX	256u
 #define SETTINGS_NAME_MAX	63u
-/* The most that a supervisor accepts. */
+/* Maximum number of processes that a supervisor accepts. */
 #define SETTINGS_PROCESSES_MAX	64u
 
 struct settings_tenant {
@@ -30,7 +30,7 @@ struct settings_tenant {
 	uint32_t max_processes;
 	mode_t socket_mode;
 	gid_t socket_gid;
-	bool native;	/* its programs hold the GPU themselves */
+	bool native;	/* its programs open the GPU themselves */
 };
 
 /* How native programs take their turns. */

@@ -41,8 +41,8 @@ static uint64_t memory_of(const struct client *client)
 }
 
 /*
- * Children may report wrong values here, which only misleads their own tenant.  The supervisor's
- * count is the one that limits.
+ * Children may report wrong values here, which only misleads their own tenant.  The limit is
+ * enforced on the supervisor's count.
  */
 static uint64_t memory_used(const struct tenant *tenant)
 {
@@ -55,7 +55,8 @@ static uint64_t memory_used(const struct tenant *tenant)
 }
 
 /*
- * The child's values are shown as they are, except that the number under way never becomes negative.
+ * The child's values are shown unchecked, except that the number of pieces under way never becomes
+ * negative.
  */
 static void show_client(const struct client *client, FILE *file)
 {
@@ -94,7 +95,7 @@ static void show_stats(const struct tenant *tenant, FILE *file)
 /* Return what enforces a tenant's share and cap. */
 static const char *enforcer(const struct tenant *tenant)
 {
-	/* Before its first closing, a gate is assumed to work. */
+	/* A gate that was never closed is assumed to work. */
 	bool gate = tenant->supervisor.enforced != VGPU_ENFORCED_EXECUTOR;
 
 	if (!tenant->settings.native || !firmware_shares(tenant->broker))

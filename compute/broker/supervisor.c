@@ -18,7 +18,10 @@
 
 #define PAUSE_NS	100000000ull
 #define DOUBLINGS	8u
-/* After so long a life, a failure has a new cause, and the pause starts over. */
+/*
+ * If a supervisor has run for this long, its failure counts as the first, and the pause before the
+ * restart is short again.
+ */
 #define LASTED_NS	30000000000ull
 /* A supervisor that has not exited this long after its socket was closed is killed. */
 #define END_WITHIN_NS	2000000000ull

@@ -21,7 +21,10 @@
 #include "broker/supervisor.h"
 #include "executor/log.h"
 
-/* Marks the sequences of FREEZE and THAW, which are numbered by the arbiter. */
+/*
+ * Set in the sequences of FREEZE and THAW, which the arbiter numbers, to keep them apart from the
+ * broker's own sequences.
+ */
 #define GATE_SEQUENCE	(1ull << 63)
 
 #define BACKLOG		64
@@ -68,8 +71,8 @@ static void gate(struct vgpu_party *party, bool close, uint64_t sequence)
 	};
 
 	/*
-	 * If the message cannot be sent, either the supervisor's end is noticed, or the arbiter
-	 * misses the answer.
+	 * A failure to send needs no handling here: the broker will notice that the supervisor has
+	 * ended, or the arbiter will notice that the answer is missing.
 	 */
 	supervisor_send(&of_party(party)->supervisor, &message, NULL, 0);
 }
@@ -133,8 +136,8 @@ static void gate_answered(struct tenant *tenant, uint64_t sequence, bool done, u
 }
 
 /*
- * The scheduler assumes that others wait for chunk_us at most.  If the gate takes longer than that,
- * warn the operator.
+ * The scheduler assumes that other tenants wait for chunk_us at most.  If the gate takes longer
+ * than that, warn the operator.
  */
 static void check_chunk(struct tenant *tenant)
 {
@@ -386,7 +389,7 @@ void tenant_leave(struct tenant *tenant)
 
 void tenant_review(struct tenant *tenant)
 {
-	/* Deferred, because the caller may still use the tenant. */
+	/* Free the tenant later, because the caller may still use it. */
 	if (tenant->leaving && !tenant->clients)
 		loop_arm(&tenant->broker->loop, &tenant->farewell, loop_now_ns());
 }

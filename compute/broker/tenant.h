@@ -24,7 +24,7 @@ enum vgpu_sched_field tenant_join(struct vgpu_sched *sched, struct vgpu_group *g
 /* Change everything except the scheduler's terms, which the caller has changed already. */
 void tenant_configure(struct tenant *tenant, const struct settings_tenant *settings);
 
-/* Accept no more clients and end the present ones.  The tenant is freed when none is left. */
+/* Accept no more clients and end the present ones.  The tenant is freed when no client is left. */
 void tenant_leave(struct tenant *tenant);
 
 struct tenant *tenant_find(const struct broker *broker, const char *name);

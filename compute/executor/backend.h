@@ -53,8 +53,8 @@ struct vgpu_child;	/* defined by the main loop; tests define another */
  *	inside submit() only.
  * @rivals: true if others wait for the accelerator, so that the lease will expire: keep little work
  *	in progress.  Main thread.
- * @reserve: count @bytes of the slice's accelerator memory; 0 or ENOMEM.  Main thread.  It may ask
- *	the supervisor, which takes tens of microseconds.
+ * @reserve: reserve @bytes of the slice's accelerator memory; returns 0 or ENOMEM.  Main thread.
+ *	It may ask the supervisor, which takes tens of microseconds.
  * @release: return memory that reserve() counted.  Main thread.
  * @compile: have a job compiled.  The job is a memfd that the callee always closes.  Returns 0, or
  *	a positive errno value, and then compiled() is not called.  Main thread.
@@ -93,8 +93,8 @@ struct vgpu_backend_configuration {
  * struct vgpu_backend_outlook - work that is queued, in progress and done
  * @queued: at least one piece of work could be submitted now
  * @under_way: at least one piece has been submitted and has not ended
- * @kernel_id: of the piece that would be submitted first; if none is queued, of the last one
- *	submitted
+ * @kernel_id: kernel of the piece that would be submitted first; if no piece is queued, kernel of
+ *	the piece that was submitted last
  * @hint_ns: expected duration of the first piece; 0 if unknown
  * @submitted: total number of kernels and copies given to the library
  * @finished: how many of those have ended
@@ -129,15 +129,15 @@ struct vgpu_backend_outlook {
  *	stays within the backend's own limits.  Only while busy.
  * @settle: the main loop is about to sleep.  Returns until when (CLOCK_MONOTONIC) it may sleep;
  *	UINT64_MAX: until an event.  If there is more to submit or others wait, the backend wakes
- *	the main loop when the work in progress ends.  Otherwise it does not, so that the client
- *	that has just been answered is not disturbed; the main loop then notices a little later
- *	that the stream is dry.
+ *	the main loop when the work in progress ends.  Otherwise the backend does not wake the main
+ *	loop, which would disturb the client that has just been answered; the main loop then notices
+ *	a little later that the stream is dry.
  * @outlook: fill in struct vgpu_backend_outlook; cheap
  * @compiled: the answer to compile(): @status and @exit_status as in executor/link.h; @result is a
  *	memfd to read, which the caller closes, or -1
- * @quiesce: drop all queued work and submit nothing any more; true when no work is in progress.
- *	Call it again after each wake() until it returns true.
- * @close: release everything; only after quiesce() returned true
+ * @quiesce: drop all queued work and submit nothing any more; returns true when no work is in
+ *	progress.  Call it again after each wake() until it returns true.
+ * @close: release everything; called only after quiesce() has returned true
  */
 struct vgpu_backend_operations {
 	const char *name;

@@ -3,8 +3,8 @@
  * The header of a window: the host's side initializes it, and marks the window as lost.
  *
  * Client and child may write to the header at any time, and in a VM a reset removes its page.  So
- * the kernel makes each access: it returns an error where an access by this process would raise a
- * signal.
+ * this process accesses the header only by system calls, which return an error where a direct
+ * access would raise a signal.
  */
 #ifndef VGPU_EXECUTOR_HEADER_H
 #define VGPU_EXECUTOR_HEADER_H

@@ -23,10 +23,10 @@
  * linker.  It reads the job from VGPU_FD_JOB and writes the result to VGPU_FD_RESULT.  It has no
  * other descriptor, and no window.
  *
- * The job is a memfd of the child.  If the result may be kept, the compiler gets a copy of it.  The
- * result is a memfd of the supervisor, because a child could block a process that writes to a memfd
- * of the child.  The supervisor seals the result when no process of the compiler is left, and then
- * sends the child a descriptor of it.  Only children and compilers know the format of jobs and
+ * The job is a memfd of the child.  If the result may be kept, the compiler gets a copy of the job.
+ * The result is a memfd of the supervisor, because a child could block a process that writes to a
+ * memfd of the child.  The supervisor seals the result when no process of the compiler is left, and
+ * then sends the child a descriptor of it.  Only children and compilers know the format of jobs and
  * results.
  */
 #ifndef VGPU_EXECUTOR_LINK_H
@@ -53,7 +53,7 @@ enum vgpu_compiler_fd {
 };
 
 /* A compiler's exit status, if it is not 0.  With any other status there is no result. */
-#define VGPU_COMPILER_REFUSED	16	/* the result says why; it is not worth keeping */
+#define VGPU_COMPILER_REFUSED	16	/* the result says why; do not keep it */
 
 enum vgpu_link_op {
 	VGPU_LINK_SERVING = 1,	/* the sandbox is closed, and the child accepts requests */

@@ -9,9 +9,9 @@
  * with --nvidia N in addition if children compute on an NVIDIA GPU whose channels the gate stops.
  * It gets its socket (SOCK_SEQPACKET, struct vgpu_supervisor_message) as descriptor
  * VGPU_FD_SUPERVISOR_SOCKET, /dev/null as standard input, and the starter's standard output and
- * error.  It has no other descriptor. --child is the program vgpu-child; --library is the
- * accelerator's own OpenCL library, which the child loads.  It inherits the starter's environment.
- * The supervisor leads its own process group, and is sent SIGKILL when its starter dies.
+ * error.  It has no other descriptor.  --child is the program vgpu-child; --library is the
+ * accelerator's own OpenCL library, which the child loads.  The supervisor inherits the starter's
+ * environment.  It leads its own process group, and is sent SIGKILL when its starter dies.
  *
  * It kills all its children and exits when its socket is closed or on SIGTERM.  All its children
  * die with it, whatever the cause of its death.  A START that arrives before the supervisor is

@@ -15,8 +15,8 @@
 static void send_to_broker(const struct vgpu_stream_request *request)
 {
 	/*
-	 * This blocks only if the broker does not read, and then it already has more requests of
-	 * this child than it needs.
+	 * This blocks only if the broker does not read.  The broker then already has more requests
+	 * of this child than it needs.
 	 */
 	while (send(VGPU_FD_ARBITER, request, sizeof(*request), MSG_NOSIGNAL) < 0)
 		if (errno != EINTR)

@@ -6,8 +6,8 @@
  * side sleeps on words of the window and of the lease page, which are futexes.
  *
  * With a VM, they run on two kernels, and VGPU_FD_ARBITER is a file of the kernel module.  The
- * module wakes the guest when it is told to.  The child's main thread sleeps only on its private
- * alarm.  A second thread reads the file and rings the alarm.
+ * module wakes the guest when the child asks it to.  The child's main thread sleeps only on its
+ * private alarm.  A second thread reads the file and rings the alarm.
  */
 #ifndef VGPU_EXECUTOR_ARBITER_H
 #define VGPU_EXECUTOR_ARBITER_H

@@ -44,7 +44,7 @@ struct vgpu_child_options {
  * @asleep: the main thread sleeps or is about to sleep
  * @wake_seen: wake word of the lease page in the present round
  * @pieces: number of pieces submitted under the present lease
- * @spins: how useful spinning has been recently; the child does not spin while this is negative
+ * @spins: how useful spinning has been recently; while it is negative, the child does not spin
  * @unfit: may_submit() refused a piece that would outlast the lease
  */
 struct vgpu_child {

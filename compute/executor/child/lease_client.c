@@ -31,8 +31,8 @@ static struct vgpu_lease_step result(struct vgpu_lease_client *client,
 
 /*
  * A yield names the lease in the page, which may be later than the lease under which the child was
- * busy.  The arbiter may have opened the gate under a new lease and recalled it.  Then it still
- * waits for a child that it saw as busy.
+ * busy: the arbiter may have opened the gate under a new lease and recalled that lease.  The
+ * arbiter then still waits for the yield of a child that it saw as busy.
  */
 static struct vgpu_lease_step send(const struct vgpu_lease_client *client, uint32_t op,
 				   uint32_t flags, uint64_t lease)
@@ -93,7 +93,10 @@ enum start_step {
 	START_ASKED,
 };
 
-/* There is no lease to start under.  Requests one, unless the arbiter still has an earlier request. */
+/*
+ * Handles a START without a lease.  Requests a lease, unless the arbiter still has an earlier
+ * request.
+ */
 static struct vgpu_lease_step ask(struct vgpu_lease_client *client, uint64_t lease)
 {
 	if (client->busy)
@@ -144,7 +147,10 @@ static struct vgpu_lease_step start(struct vgpu_lease_client *client, uint64_t l
 			add_idle(client, loaded);
 		return store(VGPU_LEASE_STORE_IDLE, client->idle_ns);
 	case START_STORE_BUSY:
-		/* If already busy, the number of the earlier lease is replaced, without a drain. */
+		/*
+		 * If the child is already busy, this replaces the number of the earlier lease,
+		 * without a drain.
+		 */
 		client->was_busy = client->busy;
 		return say_state(client, number_of(client->candidate), true);
 	case START_BARRIER:
@@ -167,7 +173,7 @@ static struct vgpu_lease_step start(struct vgpu_lease_client *client, uint64_t l
 	case START_LOAD_LEASE_AFTER:
 		return load(VGPU_LEASE_LOAD_LEASE);
 	case START_AFTER:
-		/* The arbiter may have seen BUSY, and then it waits for a yield. */
+		/* The arbiter may have seen BUSY.  If so, it waits for a yield. */
 		if (state_of(loaded) == VGPU_LEASE_NONE)
 			return ask(client, loaded);
 		if (number_of(loaded) != client->lease && state_of(loaded) == VGPU_LEASE_LENT)

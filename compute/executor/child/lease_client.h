@@ -53,9 +53,9 @@ enum vgpu_lease_result {
 /**
  * struct vgpu_lease_step - what the caller must do next
  * @access: enum vgpu_lease_access
- * @value: for a store
- * @request: for SEND
- * @result: for RESULT
+ * @value: value to store
+ * @request: for SEND: the datagram
+ * @result: for RESULT: the result of the operation
  */
 struct vgpu_lease_step {
 	enum vgpu_lease_access access;
@@ -73,9 +73,9 @@ struct vgpu_lease_step {
  * @halted: busy, and the last result was HALT
  * @waiting: not busy, and the last result was WAIT
  * @asked: READY, or YIELD with WANT, was sent, and no lease has arrived since
- * @asked_at: number in the lease page at that time
- * @kernel_id: for the next READY or YIELD
- * @hint_ns: for the next READY or YIELD
+ * @asked_at: lease number in the lease page when the request was sent
+ * @kernel_id: kernel that the next READY or YIELD names
+ * @hint_ns: duration that the next READY or YIELD names
  */
 struct vgpu_lease_client {
 	bool busy;
@@ -101,7 +101,7 @@ struct vgpu_lease_client {
 
 enum vgpu_lease_need {
 	VGPU_LEASE_NEED_START,
-	VGPU_LEASE_NEED_CHECK,	/* then submit if the result is GO */
+	VGPU_LEASE_NEED_CHECK,	/* if its result is GO, submit */
 	VGPU_LEASE_NEED_DRY,
 	VGPU_LEASE_NEED_STOP,
 	/* Sleep until more is queued, a piece ends, or the wake word differs from @wake. */
@@ -122,7 +122,7 @@ enum vgpu_lease_need vgpu_lease_need(const struct vgpu_lease_client *client, boo
  * @client: zeroed before its first operation
  * @operation: CHECK and STOP only while busy, LOOK at any time.  START while busy switches to the
  *	lease that is lent now, without a drain.
- * @flags: for DRY: VGPU_YIELD_MORE or VGPU_YIELD_END, which is sent if others wait for the lease.
+ * @flags: for DRY: VGPU_YIELD_MORE or VGPU_YIELD_END, to send if others wait for the lease.
  */
 void vgpu_lease_begin(struct vgpu_lease_client *client, enum vgpu_lease_operation operation,
 		      uint64_t now_ns, uint32_t flags);

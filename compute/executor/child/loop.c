@@ -13,8 +13,8 @@
  */
 #define REQUESTS_PER_ROUND	64u
 /*
- * Number of failed spins until the child stops spinning.  Short sleeps count in the other
- * direction, until it spins again.
+ * Maximum of the spin counter.  A successful spin sets the counter to this value, a failed spin
+ * decrements it, and a short sleep increments it.  While it is negative, the child does not spin.
  */
 #define SPINS_MOST		4
 /* Maximum number of lease operations per round. */
@@ -138,7 +138,7 @@ static bool has_news(const struct vgpu_child *child, uint32_t alarm, bool listen
 
 /*
  * Polls for events without sleeping, if spinning has been successful recently.  If the client takes
- * longer than a spin for its own work, spinning would only keep a processor from it.
+ * longer than a spin for its own work, spinning would only deprive the client of a processor.
  */
 static bool spin(struct vgpu_child *child, uint32_t alarm, bool listens)
 {
@@ -170,8 +170,8 @@ static void note_sleep(struct vgpu_child *child, uint64_t slept_ns)
 }
 
 /*
- * Adds a word that the main thread sleeps on.  With a VM it does not sleep on these words, because
- * the module changes the alarm instead.
+ * Adds a word that the main thread sleeps on.  With a VM, the main thread does not sleep on these
+ * words, because the thread of arbiter.c rings the alarm instead.
  */
 static void watch_word(const struct vgpu_child *child, struct futex_waitv *words,
 		       unsigned int *count, const _Atomic uint32_t *word, uint32_t value)

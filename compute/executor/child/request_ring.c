@@ -35,7 +35,7 @@ const struct vgpu_message *vgpu_request_ring_next(struct vgpu_request_ring *requ
 		if (there > VGPU_RING_BYTES || tail % VGPU_MESSAGE_ALIGN)
 			return broken(requests, "the tail is invalid");
 		if (there < sizeof(*message) || to_end < sizeof(*message)) {
-			/* A skip at the end of the ring may have room for its first words only. */
+			/* A SKIP at the end of the ring may be too short for a whole header. */
 			uint16_t op;
 
 			memcpy(&op, requests->data + at + offsetof(struct vgpu_message, op),

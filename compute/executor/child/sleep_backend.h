@@ -10,18 +10,18 @@
 #include "executor/backend.h"
 
 enum vgpu_sleep_op {
-	VGPU_SLEEP_WORK = 1,	/* for @value ns; answered when it has ended */
-	VGPU_SLEEP_ECHO,	/* answered at once, @value times */
-	VGPU_SLEEP_RESERVE,	/* @value bytes; answered with the error */
-	VGPU_SLEEP_RELEASE,	/* @value bytes; answered */
-	VGPU_SLEEP_COMPILE,	/* a job of @value bytes; answered with the status */
+	VGPU_SLEEP_WORK = 1,	/* work for @value ns; answered when it has ended */
+	VGPU_SLEEP_ECHO,	/* send @value answers at once */
+	VGPU_SLEEP_RESERVE,	/* reserve @value bytes; answered with the error */
+	VGPU_SLEEP_RELEASE,	/* release @value bytes; answered */
+	VGPU_SLEEP_COMPILE,	/* compile a job of @value bytes; answered with the status */
 };
 
 /**
  * struct vgpu_sleep_request - a request, and its answer with the same header
  * @value: see the operation; in the answer to WORK: CLOCK_MONOTONIC of its end in ns
- * @kernel_id: of WORK, for the requests for a lease
- * @status: of an answer
+ * @kernel_id: for WORK: kernel that requests for a lease name
+ * @status: status in an answer
  */
 struct vgpu_sleep_request {
 	struct vgpu_message header;

@@ -54,7 +54,10 @@ bool fence_enter(struct fence_books *books)
 {
 	if (!books)
 		return true;
-	/* The supervisor sets @closing and then reads @busy, so at least one side sees the other's store. */
+	/*
+	 * The fence stores @busy and then reads @closing; the supervisor stores @closing and then
+	 * reads @busy.  So at least one of them sees the other's store.
+	 */
 	atomic_store(&books->fence->page->busy, 1);
 	if (!atomic_load(&books->fence->page->closing))
 		return true;
@@ -85,7 +88,7 @@ int fence_keep_file(struct fence_books *books, uint32_t client, int file)
 		place->lost = false;
 		return place->file;
 	}
-	/* Without the client's file the gate cannot stop the client, and kills the program. */
+	/* Without the client's file the gate cannot stop the client, so it kills the program. */
 	return -1;
 }
 

@@ -31,7 +31,7 @@ struct fence_client {
 	bool lost;
 };
 
-/* @tracked: @parent is in the table of objects, which shows when it is freed. */
+/* @tracked: @parent is in the table of objects, so the table shows when @parent is freed. */
 struct fence_memory {
 	uint32_t client;
 	uint32_t parent;
@@ -70,7 +70,7 @@ int fence_keep_file(struct fence_books *books, uint32_t client, int file);
 
 /* Called before memory is allocated.  Return: false if the tenant's limit would be exceeded. */
 bool fence_take_memory(struct fence_books *books, uint64_t bytes);
-/* Returns the bytes of fence_take_memory() if the allocation failed. */
+/* Releases the bytes that fence_take_memory() counted, if the allocation failed. */
 void fence_give_memory(struct fence_books *books, uint64_t bytes);
 /* Records the memory if the allocation succeeded. */
 void fence_note_memory(struct fence_books *books, uint32_t client, uint32_t parent, uint32_t handle,
@@ -87,9 +87,9 @@ void fence_note_freed(struct fence_books *books, uint32_t client, uint32_t handl
  * fence_reap() - free the clients of processes that have ended
  * @all: also look for the files of living processes
  *
- * A client stays as long as some other process of the program has its file.
+ * A client stays as long as another process of the program has the client's file open.
  *
- * Return: false if a process outside of the program has one of the files.
+ * Return: false if a process outside of the program has one of the files open.
  */
 bool fence_reap(struct fence_books *books, bool all);
 

@@ -34,7 +34,7 @@ struct vgpu_enclosure {
  * Processes that @pid started before stay in their cgroup.  Return: 0 or a positive errno value.
  */
 int vgpu_enclosure_make(struct vgpu_enclosure *enclosure, pid_t pid, const char *name);
-/* Moves the process back to its former cgroup and removes the new one, if it was made at all. */
+/* Moves the process back to its former cgroup and removes the new cgroup, if there is one. */
 void vgpu_enclosure_undo(struct vgpu_enclosure *enclosure, pid_t pid);
 void vgpu_enclosure_kill(const struct vgpu_enclosure *enclosure);
 bool vgpu_enclosure_is_empty(const struct vgpu_enclosure *enclosure);

@@ -126,8 +126,8 @@ static pid_t find_leader(pid_t thread)
 }
 
 /*
- * A thread with its own descriptor table is rejected: the call would be made on another file than
- * the thread named.
+ * A thread with its own descriptor table is rejected, because the fence resolves descriptors in the
+ * table of the process, where the thread's descriptor may be another file.
  */
 static bool shares_files(pid_t thread, pid_t leader)
 {
@@ -135,7 +135,7 @@ static bool shares_files(pid_t thread, pid_t leader)
 }
 
 /*
- * Opens the caller's memory and pidfd.  The caller's number may be reused by another process
+ * Opens the caller's memory and pidfd.  The caller's PID may be reused by another process
  * meanwhile.  So the results are valid only if the caller still waits afterwards.  Nothing is kept
  * for the next call.
  */
@@ -238,7 +238,10 @@ static bool serve(struct fence *fence, const struct seccomp_notif *told)
 	return true;
 }
 
-/* While the gate is closed, this only drops the calls of threads that were killed. */
+/*
+ * Serves the calls that were held back.  While the gate is closed, it only drops the calls of
+ * threads that were killed.
+ */
 static void serve_held(struct fence *fence)
 {
 	bool closed = atomic_load(&fence->given.page->closing);

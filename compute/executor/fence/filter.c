@@ -47,7 +47,7 @@
 #define TERMINAL_BYTES	44u
 #define DISPLAY		'd'
 #define MODE_SETTING	'm'
-#define MODE_SETTING_BYTES	16u	/* its only call has number 0 and any letter */
+#define MODE_SETTING_BYTES	16u	/* nvidia-modeset's only call: low byte 0, any letter */
 #define NUMBER_OFFSET	offsetof(struct seccomp_data, args[1])
 
 struct program {

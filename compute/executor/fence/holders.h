@@ -11,11 +11,11 @@
 enum fence_held {
 	FENCE_HELD_BY_NOBODY,
 	FENCE_HELD_INSIDE,	/* by a process of the program */
-	FENCE_HELD_OUTSIDE,	/* by a process outside of the program, perhaps by others as well */
+	FENCE_HELD_OUTSIDE,	/* by a process outside of the program, perhaps also inside */
 };
 
 /**
- * fence_find_holders() - find out which processes have each of some files open
+ * fence_find_holders() - find out, for each of several files, whether a process has it open
  * @files: the fence's own descriptors, @count of them
  * @held: out: one entry for each file
  *

@@ -4,10 +4,11 @@
 #include "rm_abi.h"
 
 /*
- * Calls about memory, events and the machine.  None of them makes or changes a channel: where one
- * makes an object, the driver accepts only classes of memory.  RM_ALLOC_MEMORY makes host memory,
- * some of it from the caller's own pages, so no other process can make the call.  If the caller has
- * CAP_SYS_ADMIN, it can also allocate any GPU memory; for other callers it cannot.
+ * Calls about memory, events and the machine.  None of these calls makes or changes a channel: for
+ * those that make an object, the driver accepts only classes of memory.  RM_ALLOC_MEMORY allocates
+ * host memory, some of it from the caller's own pages, so no other process can make the call in the
+ * caller's place.  For a caller with CAP_SYS_ADMIN, RM_ALLOC_MEMORY can also allocate any GPU
+ * memory; for other callers it cannot.
  */
 const uint8_t rm_continued[] = {
 	0x27,	/* RM_ALLOC_MEMORY */
@@ -28,10 +29,10 @@ const uint8_t rm_continued[] = {
 
 /*
  * Calls on /dev/nvidia-uvm, as whole numbers.  The driver's other files accept none of them,
- * because they encode a size of 0 or of more than 4096 bytes.  None makes a channel.  28 and 37 may
- * name a client, and then fail, since a child owns no client itself.  Calls that must name a client
- * are in relay_uvm.c.  Calls that place and migrate managed memory are missing, because the driver
- * copies it on channels of its own.
+ * because they encode a size of 0 or of more than 4096 bytes.  None of these calls makes a channel.
+ * Calls 28 and 37 may name a client; they then fail, because a child itself owns no client.  Calls
+ * that must name a client are in relay_uvm.c.  Calls that place and migrate managed memory are not
+ * in this list, because the driver copies that memory on channels of its own.
  */
 const uint32_t rm_continued_uvm[] = {
 	0x30000001,	/* INITIALIZE */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The cgroups are BASE/vgpu-PID/children/N and BASE/vgpu-PID/compilers/N, in the unified hierarchy
- * or in that of the v1 freezer.  BASE is the supervisor's own cgroup, or a cgroup that was
+ * or in the hierarchy of the v1 freezer.  BASE is the supervisor's own cgroup, or a cgroup that was
  * delegated to it.
  */
 #include "executor/gate/cgroup.h"
@@ -282,7 +282,10 @@ static void remove_below(const char *path, bool kill_first)
 
 	if (!directory)
 		return;
-	/* Killed processes in a frozen v1 cgroup die only when thawed.  The parent was thawed before. */
+	/*
+	 * Killed processes in a frozen v1 cgroup die only when thawed.  The parent cgroup is
+	 * already thawed.
+	 */
 	if (kill_first)
 		write_text(dirfd(directory), "freezer.state", "THAWED");
 	while ((entry = readdir(directory))) {

@@ -177,9 +177,9 @@ static bool set_timeslices(struct turn *turn)
 }
 
 /*
- * The driver may have accepted some lists before it refused one.  Those channels are enabled again
- * here, because no later call would do it.  By then the short timeslices are in force, and the
- * child is stopped.
+ * The driver may have accepted some lists before it refused one.  The channels in those lists are
+ * enabled again here, because no later call would enable them.  By then the short timeslices are in
+ * force, and the child is stopped.
  */
 static bool stand_in(const struct turn *refused)
 {

@@ -224,8 +224,8 @@ bool vgpu_gate_has_stopped(struct vgpu_gate *gate, const struct vgpu_gate_member
 	if (gate->kind != VGPU_GATE_SIGNAL)
 		return vgpu_cgroup_is_frozen(gate);
 	/*
-	 * waitid() reports the stop when the last thread of the group has stopped, or the end when
-	 * the process is dead.
+	 * waitid() reports a stop only when the last thread of the group has stopped, and an end
+	 * when the process is dead.
 	 */
 	if (waitid(P_PIDFD, (id_t)member->pidfd, &information,
 		   WSTOPPED | WEXITED | WNOHANG | WNOWAIT) || !information.si_pid)

@@ -28,7 +28,7 @@
  * struct vgpu_relay - arguments of a relay
  * @listener: from the child: descriptor on which the kernel notifies the relay of calls
  * @process: the child's pidfd
- * @memory: the child's memory, opened before the child could be reaped, so while its PID was valid
+ * @memory: the child's memory, opened before the child could be reaped and its PID reused
  * @objects: shared with the supervisor
  * @gpu: minor number of the GPU.  The relay opens its file as well, because the driver makes a
  *	device object only for a process that has the device open.

@@ -50,7 +50,10 @@ struct relay_call {
 	uint32_t detail;
 };
 
-/* Makes a call on a copy.  Return: 0 or errno.  If it is 0, the driver's status is in the structure. */
+/*
+ * Makes a call on a copy.  Return: 0 or an errno value.  If it is 0, the driver's status is in the
+ * structure.
+ */
 int relay_make(int file, uint32_t escape, uint32_t bytes, void *structure);
 
 /*

@@ -21,7 +21,7 @@ int relay_perform_heap(struct relay_state *state, struct relay_call *call, int f
 	frees = heap.function == RM_HEAP_FREE;
 	if (!rm_owns(state->objects, heap.client))
 		heap.status = RM_ERR_INVALID_CLIENT;
-	/* The driver would free any object by this call, even one that the gate must know. */
+	/* This call could free any object, even an object that the gate must know. */
 	else if (frees && rm_find(state->objects, heap.client, heap.memory))
 		heap.status = RM_ERR_INSUFFICIENT_PERMISSIONS;
 	else if ((heap.function != RM_HEAP_ALLOC_SIZE && !frees) || (!frees && heap.address))

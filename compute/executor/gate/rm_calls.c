@@ -105,9 +105,9 @@ static uint32_t word(const void *parameters, unsigned int at)
 }
 
 /*
- * Parameters that name another client, with which an object would be shared or which would be
- * watched.  Any other client is refused: the table may still list a client whose file was closed,
- * and its handle may belong to another tenant by now.
+ * Do the parameters name another client, with which the object would be shared or which would be
+ * watched? Even another client of the same child is refused: the table may still list a client
+ * whose file was closed, and another tenant may have that client's handle by now.
  */
 static bool names_another(uint32_t client, uint32_t number, const void *parameters)
 {
@@ -132,10 +132,10 @@ bool rm_is_compute(uint32_t number)
 }
 
 /*
- * Kernels run only in groups of graphics engines, whose timeslices the gate can set, and not on
- * copy engines.
+ * Is this a channel in which kernels may run? It must belong to a group of a graphics engine, not
+ * of a copy engine, because the gate sets the timeslices of such groups only.  The gate also needs
+ * a subdevice, to close the group and to make its kernels preemptible.
  */
-/* The gate needs a subdevice to close such groups, and to make their kernels preemptible. */
 static bool is_for_kernels(struct rm_objects *objects, const struct rm_object *channel)
 {
 	const struct rm_object *group = channel && channel->kind == RM_CHANNEL ?

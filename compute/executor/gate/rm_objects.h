@@ -5,7 +5,7 @@
  *
  * An object is removed when the child frees it by a call that the relay makes.  Closing a file does
  * not remove objects, because nobody knows whether that was the last descriptor of the file.  If a
- * client were removed too early, nobody would stop its channels.
+ * client were removed too early, the gate would not stop the client's channels.
  *
  * The child's relay writes the table, from calls that it made itself.  The supervisor reads the
  * table while the child is stopped, when no call is in progress.

@@ -38,7 +38,10 @@ static pid_t parent_of(pid_t pid)
 	return sscanf(rest, "%*c %d", &parent) == 1 ? parent : -1;
 }
 
-/* Both PIDs are valid as long as neither process has been reaped.  So that is checked last. */
+/*
+ * Both PIDs are valid as long as neither process has been reaped.  So check last that neither has
+ * been reaped.
+ */
 static bool is_child(pid_t child, int process, pid_t parent, int parent_process)
 {
 	return parent_of(child) == parent && !pidfd_send_signal(process, 0, NULL, 0) &&

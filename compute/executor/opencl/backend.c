@@ -166,8 +166,9 @@ static void collect(struct vgpu_backend *backend)
 		return;
 	backend->stalled = NULL;
 	/*
-	 * The message is well formed, so handle() can fail only if there is no memory to keep it
-	 * again.  Then it is dropped, as if there had been no memory for it at all.
+	 * The message is well formed, so handle() can fail only if there is no memory to keep the
+	 * message again.  The message is then dropped, as if there had been no memory for it at the
+	 * first attempt.
 	 */
 	handle(backend, stalled);
 	free(stalled);

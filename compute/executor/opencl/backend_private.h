@@ -41,7 +41,7 @@
 /* Maximum number and duration of commands without their own event that share one callback. */
 #define OPENCL_BATCH_MAX	128u
 #define OPENCL_BATCH_NS		400000ull
-#define OPENCL_BATCH_NOTIFY_NS	100000ull	/* if the client waits for some of them */
+#define OPENCL_BATCH_NOTIFY_NS	100000ull	/* if the client waits for some of the commands */
 /* Limits for commands that wait in the child.  Beyond the soft limits, no more requests are accepted. */
 #define OPENCL_QUEUED_SOFT	16384u
 #define OPENCL_QUEUED_HARD	(1u << 18)
@@ -82,13 +82,13 @@ struct queue {
 	cl_command_queue library;
 	bool out_of_order;
 	bool profiling;	/* the client wants the times of commands */
-	cl_int sticky;	/* error of a command that was not reported */
-	struct command *first, *last;	/* not yet given to the library, in order */
+	cl_int sticky;	/* error of a command, not reported yet */
+	struct command *first, *last;	/* commands not yet given to the library, in order */
 	struct event *barrier;	/* event of the last barrier, if out of order */
-	struct batch *open;	/* given to the library, but without a callback yet */
-	uint32_t under_way;	/* given, and not known to have ended */
+	struct batch *open;	/* commands given to the library, but without a callback yet */
+	uint32_t under_way;	/* number of commands given and not known to have ended */
 	uint64_t batch_done_ns;	/* when the last batch ended */
-	bool flush;	/* something was given since the last clFlush */
+	bool flush;	/* commands were given since the last clFlush */
 	bool listed;	/* in the backend's list of queues that got commands */
 	struct queue *next_listed;
 	struct queue *next_queue, **queue_link;	/* list of all queues */
@@ -97,17 +97,17 @@ struct queue {
 struct memory {
 	struct object object;
 	struct context *context;
-	struct memory *parent;	/* of a sub-buffer, or of an image of a buffer */
+	struct memory *parent;	/* for a sub-buffer, or an image of a buffer: that buffer */
 	cl_mem library;
 	bool image;
 	bool stored;	/* its storage is the window or a part of it */
 	cl_mem_object_type type;
-	uint64_t bytes;	/* for a buffer */
+	uint64_t bytes;	/* for a buffer: its size */
 	uint64_t origin;	/* for a sub-buffer: offset in its parent */
-	uint64_t element_bytes;	/* for an image */
+	uint64_t element_bytes;	/* for an image: size of an element */
 	uint64_t reserved_bytes;
-	bool released;	/* by the client, but commands still need it */
-	uint64_t release_call;	/* to be answered when the library has released it */
+	bool released;	/* released by the client, but still needed by commands */
+	uint64_t release_call;	/* call to answer when the library has released the memory */
 	bool answer_release;
 };
 
@@ -139,12 +139,12 @@ struct kernel {
 struct event {
 	struct object object;
 	bool user;
-	bool given;	/* the library has its command, or it is over */
+	bool given;	/* its command was given to the library or is over */
 	cl_int status;
-	cl_event library;	/* NULL when it is over, or if there is none */
+	cl_event library;	/* NULL if the command is over or has no library event */
 	uint64_t queue;	/* serial of the queue of its command */
 	bool in_order;
-	struct wait *waiting;	/* commands that wait until it is given */
+	struct wait *waiting;	/* commands that wait until @given is true */
 };
 
 struct mapping {
@@ -165,8 +165,8 @@ struct command {
 	struct vgpu_backend *backend;
 	struct queue *queue;
 	struct event *event;
-	struct event *barrier;	/* barrier in an out-of-order queue: its event */
-	uint32_t unmet;	/* number of reasons why it cannot be given yet */
+	struct event *barrier;	/* for a barrier in an out-of-order queue: its event */
+	uint32_t unmet;	/* number of reasons why the command cannot be given yet */
 	uint32_t wait_count;
 	uint32_t object_count;
 	uint32_t bytes;	/* size of this allocation */
@@ -174,10 +174,10 @@ struct command {
 	bool fence;	/* must be first in its queue to be given */
 	uint16_t op;
 	uint32_t kernel_id;
-	uint64_t call;	/* call of NOTIFY */
+	uint64_t call;	/* call number for COMPLETIONs if @notify */
 	bool notify, progress;
 	cl_event library;
-	cl_int status;	/* FINISH: the queue's error; else that of the submission */
+	cl_int status;	/* for FINISH: the queue's error; otherwise the submission's */
 	uint64_t mean_ns, bound_ns;	/* expected duration */
 	struct wait *waits;
 	struct object **objects;
@@ -204,7 +204,7 @@ struct batch {
 	bool has_notify;	/* the client waits for some of its commands */
 	bool by_main;	/* the callback cannot fill in the COMPLETIONs */
 	bool counted;	/* counted in the backend's by_main */
-	bool tell;	/* the callback sends them; otherwise the main thread */
+	bool tell;	/* the callback sends the COMPLETIONs; otherwise the main thread does */
 };
 
 /* Statistics of how long a kind of work takes. */
@@ -271,7 +271,7 @@ struct vgpu_backend {
 	atomic_bool prints;
 
 	/* build.c, loader.c */
-	struct build *builds;	/* at the compilers */
+	struct build *builds;	/* builds that wait for a compiler's result */
 	uint64_t build_token;
 	struct loader *loader;
 
@@ -329,9 +329,9 @@ bool opencl_reserve(struct vgpu_backend *backend, uint64_t bytes);
 void opencl_free_reserved(struct vgpu_backend *backend, uint64_t bytes);
 
 /*
- * Called when there is no memory for the present request.  Return: true if there may be some soon,
- * because commands that can run still use memory that the client has released.  The caller must
- * then not answer the request, which will be handled again.
+ * Called when there is no memory for the present request.  Return: true if memory may be freed
+ * soon, because commands that can run still use memory that the client has released.  The caller
+ * must then not answer the request, which will be handled again.
  */
 bool opencl_stall(struct vgpu_backend *backend);
 
@@ -361,7 +361,7 @@ void opencl_free_pools(struct vgpu_backend *backend);
 void opencl_command_left(struct vgpu_backend *backend, struct command *command);
 /* Ends a command that failed without the library: reports its error to its event, its client or its queue. */
 void opencl_command_failed(struct vgpu_backend *backend, struct command *command, cl_int error);
-/* Is it a FINISH that needs nothing except its COMPLETION? */
+/* Is the command a FINISH that needs nothing except its COMPLETION? */
 bool opencl_is_plain_finish(const struct command *command);
 
 /* resolve.c: find a command's objects and check its numbers, before it is queued */

@@ -5,9 +5,9 @@
  * A command is ready when all events that it waits for have been given to the library or are over
  * (user events: are over).  In an in-order queue, it must also be the first that has not been
  * given.  A command that must be first in its queue is called a fence here.  In an out-of-order
- * queue, a marker or a barrier without a wait list and a finish are fences, and commands behind a
- * barrier wait for it like for an event. `unmet` is the number of reasons why a command is not
- * ready.
+ * queue, the fences are finishes, and markers and barriers without a wait list.  Commands behind a
+ * barrier wait for the barrier like for an event.  `unmet` is the number of reasons why a command
+ * is not ready.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -294,8 +294,8 @@ bool opencl_is_plain_finish(const struct command *command)
 }
 
 /*
- * Is this a marker, barrier or finish in a queue with no work left? Then it needs neither the
- * library nor a lease.
+ * Is this a marker, barrier or finish in a queue with no work left? If so, the command needs
+ * neither the library nor a lease.
  */
 static bool is_over_at_once(const struct command *command)
 {

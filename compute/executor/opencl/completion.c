@@ -67,7 +67,9 @@ void CL_CALLBACK opencl_batch_done(cl_event event, cl_int status, void *user)
 	(void)event;
 	batch->done_ns = opencl_now_ns();
 	batch->status = status < 0 ? status : CL_SUCCESS;
-	/* The main thread finds out which command has failed. */
+	/*
+	 * Only the main thread can find out which command has failed, so it sends the COMPLETIONs.
+	 */
 	if (batch->status)
 		batch->tell = false;
 	if (batch->tell)

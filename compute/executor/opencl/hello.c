@@ -63,8 +63,8 @@ void opencl_adjust_device(struct vgpu_backend *backend, cl_device_info param, vo
 			return;
 		memcpy(&number, value, sizeof(number));
 		/*
-		 * Programs assume that two objects of the maximum size fit, and contexts use some
-		 * memory, too.
+		 * A single object gets at most a quarter of the memory: programs assume that two
+		 * objects of the maximum size fit, and contexts use some memory, too.
 		 */
 		most = backend->memory_bytes / (param == CL_DEVICE_GLOBAL_MEM_SIZE ? 1 : 4);
 		if (number > most)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kernels.  Every program is built with -cl-kernel-arg-info, so the child knows which arguments are
- * handles.  The client is told once, when the kernel is created.
+ * handles.  The client gets this information once, when the kernel is created.
  */
 #include <stdlib.h>
 #include <string.h>

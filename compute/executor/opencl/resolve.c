@@ -152,8 +152,8 @@ static cl_int resolve_argument(struct vgpu_backend *backend, struct command *com
 }
 
 /*
- * PoCL counts groups in 32 bits, and divides by their truncated number.  If PoCL chooses the group
- * size, it may choose 1.
+ * PoCL counts groups in 32 bits and divides by the truncated number, which can be 0.  So a launch
+ * with too many groups is refused.  If PoCL chooses the group size, it may choose 1.
  */
 static bool has_few_groups(const struct vgpu_cl_launch *m)
 {

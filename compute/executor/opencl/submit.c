@@ -19,9 +19,10 @@
 /* While the lease does not expire, may_submit() is called once for this many pieces. */
 #define UNASKED	16u
 /*
- * If nobody else requests it, nothing asks the library for the end of the work in progress for this
- * long.  This is longer than a timer tick of most kernels: under a hypervisor, arming the timer for
- * a shorter sleep costs 12 us, as much as a whole round of the main loop.
+ * While nobody else requests the accelerator, the backend asks the library for the end of the work
+ * in progress only after this time.  The time is longer than a timer tick of most kernels: under a
+ * hypervisor, arming the timer for a shorter sleep costs 12 us, as much as a whole round of the
+ * main loop.
  */
 #define LAZY_NS	4000000ull
 /* When to retry if the library had no marker to end a batch. */
@@ -233,8 +234,8 @@ static void given(struct vgpu_backend *backend, struct command *command, struct 
 }
 
 /*
- * Can a later command's callback report the end of this one? The next command in the queue, or a
- * marker, is given in this same round.
+ * Can a later command's callback report the end of this command? It can if the next command in the
+ * queue waits only for this command: that command, or a marker, is then given in the same round.
  */
 static bool can_share_callback(const struct command *command)
 {
@@ -363,7 +364,7 @@ void opencl_drop_queued(struct vgpu_backend *backend)
 		opencl_ref(queue);
 		while ((command = queue->first)) {
 			opencl_command_left(backend, command);
-			/* Commands that became ready by this are dropped as well. */
+			/* Commands that became ready when this command left are dropped as well. */
 			backend->ready_first = NULL;
 			backend->ready_last = NULL;
 			opencl_free_command(backend, command);

@@ -49,9 +49,9 @@ static cl_int give_buffer(const cl_icd_dispatch *library, struct command *comman
 }
 
 /*
- * Return: the buffer that contains the storage of @memory; adds the start of @memory in it to
- * *offset.  PoCL 3.1 dereferences a null pointer if it has to copy between a sub-buffer and an
- * image, or a rectangle of a sub-buffer.
+ * Return: the buffer that contains the storage of @memory; adds the start of @memory in that buffer
+ * to *offset.  The buffer replaces a sub-buffer because PoCL 3.1 dereferences a null pointer if it
+ * has to copy between a sub-buffer and an image, or a rectangle of a sub-buffer.
  */
 static cl_mem storage_of(const struct memory *memory, size_t *offset)
 {

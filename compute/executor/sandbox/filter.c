@@ -145,8 +145,8 @@ static void allow_values(struct program *program, int number, unsigned int argum
 }
 
 /*
- * Permits a compiler's threads and processes, but no new namespaces.  A child gets no more threads:
- * it has all of them when its library is open, and with more it could delay the gate.
+ * Permits a compiler's threads and processes, but no new namespaces.  A child may start no threads:
+ * it has all its threads when its library is open, and with more threads it could delay the gate.
  */
 static void allow_clone(struct program *program)
 {
@@ -158,8 +158,8 @@ static void allow_clone(struct program *program)
 }
 
 /*
- * Permits abort(), and the check whether a thread exists.  A thread that sends itself SIGCONT in a
- * loop would undo the gate's SIGSTOP.
+ * Permits abort(), and the check whether a thread exists.  No other signal is permitted: a thread
+ * that sends itself SIGCONT in a loop would undo the gate's SIGSTOP.
  */
 static void allow_abort(struct program *program)
 {
@@ -250,7 +250,7 @@ int vgpu_sandbox_filter(const struct vgpu_sandbox *sandbox)
 	filter.len = program.length;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return errno;
-	/* A positive result is a thread that could not be given the filter. */
+	/* A positive result is the ID of a thread that could not be given the filter. */
 	switch (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter)) {
 	case 0:
 		return 0;

@@ -45,8 +45,8 @@ int vgpu_sandbox_listen(void)
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return -errno;
 	/*
-	 * Without WAIT_KILLABLE_RECV, a thread that is frozen during its call would ask a second
-	 * time afterwards, and the call would be made twice.
+	 * Without WAIT_KILLABLE_RECV, a thread that is frozen during its call would cause a second
+	 * notification when it is thawed, and the call would be made twice.
 	 */
 	listener = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
 			   SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,

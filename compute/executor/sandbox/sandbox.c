@@ -43,7 +43,7 @@ const char *vgpu_sandbox_gpu_file(const struct vgpu_sandbox *sandbox, unsigned i
 	return path;
 }
 
-/* Return: false if this part failed and the policy requires it. */
+/* Return: false if this part failed and the policy requires the part. */
 static bool settle(const struct vgpu_sandbox *sandbox, const char *part, int error, char *reason)
 {
 	if (!error)

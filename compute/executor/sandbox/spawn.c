@@ -83,8 +83,8 @@ static _Noreturn void become(const struct vgpu_spawn *spawn, uint64_t namespaces
 	 */
 	place_descriptors(spawn, &program, &go);
 	/*
-	 * Wait until the supervisor has set the user mapping and the cgroup.  If the supervisor
-	 * dies, the pipe is closed.
+	 * Wait until the supervisor has set the user mapping and the cgroup, and has written a byte
+	 * to the pipe.  If the supervisor dies, read() returns 0.
 	 */
 	if (read(go, &byte, 1) != 1)
 		_exit(127);

@@ -152,8 +152,9 @@ void module_receive(struct slice *slice);
 /* Return: 0 or a positive errno value.  ENXIO: the window is not open any more. */
 int module_files(struct slice *slice, unsigned int number, struct vgpu_exec_window *files);
 /*
- * Tell the module that no process of the window's child is left: the window becomes lost for the
- * guest, or free.  Return: false if some process still has the window's memory.
+ * Report to the module that no process of the window's child is left.  module_lost() marks the
+ * window as lost for the guest; module_closed() frees a window that the guest has closed.  Return:
+ * false if some process still has the window's memory.
  */
 bool module_lost(struct slice *slice, unsigned int number);
 bool module_closed(struct slice *slice, unsigned int number);

@@ -66,7 +66,10 @@ static void refuse(struct slice *slice, unsigned int number, int memory, const c
 	let_go(slice, &slice->windows[number], now_ns);
 }
 
-/* Has a child started.  Return: false with a reason; the caller then still owns the files. */
+/*
+ * Requests a child from the supervisor.  Return: false with a reason; the caller then still owns
+ * @files->memory.  The caller always owns the other files.
+ */
 static bool start(struct slice *slice, unsigned int number, const struct vgpu_exec_window *files,
 		  uint64_t now_ns, char *reason)
 {
@@ -184,7 +187,10 @@ void window_exited(struct slice *slice, uint64_t child, int status, const char *
 	let_go(slice, window, now_ns);
 }
 
-/* Leaves windows that are closing to the next executor, because a killed child needs a moment to end. */
+/*
+ * Marks the windows of all children as lost.  Leaves closing windows to the next executor, because
+ * a killed child needs a moment to end.
+ */
 void windows_lose(struct slice *slice, const char *reason, uint64_t now_ns)
 {
 	for (unsigned int i = 0; i < VGPU_WINDOWS_MAX; i++) {

@@ -58,8 +58,9 @@ static void copy_environment(char **environment)
 }
 
 /*
- * Return: 0 for no limit: NVIDIA's library reserves addresses for all memory of host and GPU, but
- * little memory.
+ * Return: limit on the address space; 0 for no limit.  A child on an NVIDIA GPU has no limit,
+ * because NVIDIA's library reserves addresses for all memory of host and GPU, but uses little
+ * memory.
  */
 static uint64_t address_bytes(const struct vgpu_supervisor *s, const struct vgpu_supervised *one,
 			      uint64_t own_bytes)

@@ -32,12 +32,15 @@
  */
 #define OTHER_DESCRIPTORS	(5 * VGPU_CHILDREN_MAX + 6 * VGPU_COMPILERS_MAX + 160)
 
-/* Return: 0 if a compiler may be started now, otherwise the time when one may be. */
+/* Return: 0 if a compiler may be started now, otherwise the time when it may be started. */
 static uint64_t take_permit(struct vgpu_supervisor *s, uint64_t now_ns)
 {
 	uint64_t spent_ns = START_BURST * START_EVERY_NS;
 
-	/* Starts have been paid for up to this time, which may be at most a burst in the past. */
+	/*
+	 * @compilers_paid_ns is the time up to which starts have been paid for, at most a burst in
+	 * the past.
+	 */
 	if (now_ns > spent_ns && s->compilers_paid_ns < now_ns - spent_ns)
 		s->compilers_paid_ns = now_ns - spent_ns;
 	if (s->compilers_paid_ns + START_EVERY_NS > now_ns)
@@ -63,7 +66,7 @@ static bool is_memfd(int descriptor)
 	return fcntl(descriptor, F_GET_SEALS) >= 0;
 }
 
-/* Makes a memfd immutable: the processes that could write to it have ended, or never had it. */
+/* Makes a memfd immutable: no process is left that could write to the memfd. */
 static bool seal(int file)
 {
 	return !fcntl(file, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
@@ -182,7 +185,10 @@ static int start(struct vgpu_supervisor *s, struct vgpu_supervised *compiler,
 
 	if (descriptors[1] < 0)
 		return errno;
-	/* If this is no copy, the child has written the job through it and moved the offset. */
+	/*
+	 * If the file is the child's own memfd, not a copy, the child has moved its offset by
+	 * writing the job.
+	 */
 	lseek(job->file, 0, SEEK_SET);
 	*compiler = (struct vgpu_supervised){
 		.compiler = true, .number = ++s->compilers_started, .link = -1, .window = -1,

@@ -165,7 +165,10 @@ uint64_t vgpu_control_memory(struct vgpu_supervisor *s, uint64_t now_ns)
 	/* A child may change its memory very often, so the arbiter is told at most once per interval. */
 	if (now_ns - s->told_ns < MEMORY_EVERY_NS)
 		return s->told_ns + MEMORY_EVERY_NS;
-	/* Answers to the arbiter come first, and memory reports must not queue up behind them. */
+	/*
+	 * Answers to the arbiter have priority.  Send a memory report only if no answer is pending,
+	 * so that reports do not accumulate.
+	 */
 	if (s->pending_count)
 		return UINT64_MAX;
 	s->told_bytes = s->reserved_bytes;

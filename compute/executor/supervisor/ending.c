@@ -91,7 +91,10 @@ struct orphans {
 	unsigned int count;
 };
 
-/* A process that outlived the first process of its child has become a child of the supervisor. */
+/*
+ * Kills an orphan: a process that outlived the first process of its child or compiler, and so has
+ * become a child process of the supervisor.
+ */
 static void kill_orphan(pid_t pid, int process, void *context)
 {
 	struct orphans *orphans = context;

@@ -38,7 +38,10 @@ static bool computes_in_children(const struct vgpu_supervisor *s)
 	return strstr(name ? name : library, "pocl");
 }
 
-/* Can a kernel still run after the gate has closed? Then the gate does not enforce the end of the lease. */
+/*
+ * Can a kernel still run after the gate has closed? If so, the gate does not enforce the end of the
+ * lease.
+ */
 static bool waits_for_kernels(const struct vgpu_supervisor *s)
 {
 	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
@@ -145,7 +148,10 @@ void vgpu_freeze(struct vgpu_supervisor *s, uint64_t sequence, uint64_t asked_ns
 	struct vgpu_gate_member *list[VGPU_CHILDREN_MAX];
 	int error;
 
-	/* If an earlier FREEZE is still pending, it fails now, and this one waits for the gate instead. */
+	/*
+	 * If an earlier FREEZE is still pending, it fails now, and the new FREEZE waits for the
+	 * gate.
+	 */
 	if (s->freezing)
 		vgpu_control_answer(s, VGPU_SUPERVISOR_FAILED, s->gate_sequence, 0,
 				    "another request came before the gate was closed");
@@ -164,7 +170,10 @@ void vgpu_freeze(struct vgpu_supervisor *s, uint64_t sequence, uint64_t asked_ns
 	s->freezing = true;
 	for (unsigned int i = 0; i < LOOKS && s->freezing; i++)
 		vgpu_freeze_poll(s);
-	/* SIGCONT can undo a SIGSTOP, and then threads would run on with the raised priority. */
+	/*
+	 * Not with VGPU_GATE_SIGNAL: SIGCONT can undo a SIGSTOP, and the threads would then run on
+	 * with the raised priority.
+	 */
 	if (s->freezing && s->options.hurry && s->gate.kind != VGPU_GATE_SIGNAL)
 		hurry(s);
 }

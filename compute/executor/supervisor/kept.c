@@ -21,7 +21,7 @@
 #define COMPARED_MAX	4u
 
 struct vgpu_kept_result {
-	struct vgpu_kept_result *next;	/* used longer ago */
+	struct vgpu_kept_result *next;	/* the result that was used before this one */
 	struct vgpu_kept_job *job;
 	int result;
 	uint64_t bytes;

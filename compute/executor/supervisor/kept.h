@@ -48,10 +48,10 @@ struct vgpu_kept {
 
 /**
  * vgpu_kept_read() - copy a job
- * @file: memfd, which may change meanwhile
+ * @file: memfd with the job; its contents may change meanwhile
  *
- * Return: NULL if its result is not to be kept, because the job is too long, the supervisor has
- * recently spent too much time on jobs, or there is no memory.
+ * Return: the copy, or NULL if the job's result is not to be kept, because the job is too long, the
+ * supervisor has recently spent too much time on jobs, or there is no memory.
  */
 struct vgpu_kept_job *vgpu_kept_read(struct vgpu_kept *kept, int file, size_t bytes,
 				     uint64_t now_ns);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Starts native programs.  The launcher of a program has made one call, VGPU_FENCE_HELLO, which
- * waits.  So the kernel reports which process it is, and the process does nothing meanwhile.
+ * waits for an answer.  From the waiting call the kernel reports which process the launcher is, and
+ * the launcher does nothing meanwhile.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -262,8 +263,9 @@ static bool begin(struct vgpu_supervisor *s, struct vgpu_native *native, int lis
 	       (is_waiting(listener, &told) || refuse(reason, "its launcher has ended"));
 	if (fine) {
 		/*
-		 * The gate stays closed for the program until the arbiter opens it for all.  It may
-		 * have closed after the request was sent.
+		 * If the arbiter requested it, or if the gate has closed since the request was
+		 * sent, the gate is closed for the program until the arbiter opens it for all
+		 * programs.
 		 */
 		atomic_store(&native->page->closing, start->status || s->gate.closed ? 1 : 0);
 		native->fence = fork_fence(s, native, listener);

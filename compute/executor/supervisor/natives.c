@@ -13,7 +13,7 @@
 #include "executor/supervisor/native_start.h"
 #include "executor/supervisor/supervisor.h"
 
-/* Until a supervisor that did not get the gate's lock tries again. */
+/* Delay until a supervisor that did not get the gate's lock tries again. */
 #define RETRY_NS	100000000u
 /* With a shorter timeslice, switching would cost too much. */
 #define TIMESLICE_MIN_US	100u
@@ -75,7 +75,7 @@ static uint32_t count_groups(const struct vgpu_native *native)
 
 /*
  * All groups of a tenant share its timeslice.  If another supervisor has the gate's lock for too
- * long, the remaining groups get theirs later.
+ * long, the remaining groups get their timeslices later.
  */
 static void set_timeslices(struct vgpu_supervisor *s)
 {
@@ -168,9 +168,10 @@ bool vgpu_natives_close(struct vgpu_supervisor *s)
 		if (!native->used)
 			continue;
 		/*
-		 * If the fence has ended, no process has the program's files, and its work on the
-		 * GPU ends with the program.  A killed program may take long to end inside the
-		 * driver, and other programs do not wait for that.
+		 * If the fence has ended, no process has the program's files open, so nothing can
+		 * be closed: the program's work on the GPU ends when the program ends.  A killed
+		 * program may take long to end inside the driver, so close the other programs
+		 * without waiting for it.
 		 */
 		if (native->runs_on || !native->fence || atomic_load(&native->page->busy)) {
 			all = false;
@@ -213,7 +214,10 @@ void vgpu_natives_kill_open(struct vgpu_supervisor *s)
 		vgpu_log(LOG_ERR, "native=%llu event=gate the program's channels did not close in time",
 			 (unsigned long long)native->number);
 		vgpu_native_kill(native, "its channels did not close in time");
-		/* The fence may be in a driver call that keeps the work on the GPU alive. */
+		/*
+		 * Kill the fence as well: it may be in a driver call that keeps the work on the GPU
+		 * alive.
+		 */
 		if (native->fence)
 			kill(native->fence, SIGKILL);
 	}

@@ -35,7 +35,8 @@ struct vgpu_supervisor;
  * @fence: PID of its fence, 0 when the fence has ended; @fence_pidfd is its pidfd
  * @changed, @reopened: as in struct vgpu_fence
  * @runs_on: the driver did not confirm that its channels were disabled or enabled
- * @works: it has channels, or waits for the gate to make some, as last reported to the arbiter
+ * @works: the program has channels, or waits until the gate opens to make channels, as last
+ *	reported to the arbiter
  * @groups: number of groups that ran kernels when timeslices were last set
  */
 struct vgpu_native {
@@ -62,7 +63,7 @@ struct vgpu_native {
  * @directory: directory of the files with the cgroups' paths, or NULL
  * @timeslice_us: timeslice of all of them together in the driver's scheduler; 0 to leave it
  *	unchanged
- * @retry_ns: when to set the timeslices again that could not be set, or 0
+ * @retry_ns: when to retry timeslices that could not be set, or 0
  */
 struct vgpu_natives {
 	struct vgpu_native list[VGPU_NATIVES_MAX];
@@ -91,12 +92,12 @@ void vgpu_native_changed(struct vgpu_supervisor *s, unsigned int index);
 void vgpu_natives_configure(struct vgpu_supervisor *s, uint64_t timeslice_us, uint64_t memory_bytes);
 
 /*
- * Sets the timeslices again that could not be set, if it is time.  Return: when to call it again,
- * or UINT64_MAX.
+ * Retries timeslices that could not be set, if @retry_ns has passed.  Return: when to call this
+ * again, or UINT64_MAX.
  */
 uint64_t vgpu_natives_retry(struct vgpu_supervisor *s, uint64_t now_ns);
 
-/* Like vgpu_relays_close() and vgpu_relays_reopen(). */
+/* Like vgpu_relays_close() and vgpu_relays_reopen(), for native programs. */
 bool vgpu_natives_close(struct vgpu_supervisor *s);
 bool vgpu_natives_reopen(struct vgpu_supervisor *s);
 /* Kills the programs whose channels did not close in time. */
@@ -106,8 +107,8 @@ void vgpu_natives_kill_open(struct vgpu_supervisor *s);
 bool vgpu_natives_note_end(struct vgpu_supervisor *s, pid_t pid, int status);
 bool vgpu_natives_have(const struct vgpu_supervisor *s, pid_t pid);
 /*
- * Releases the programs that have ended.  Return: false while processes of one are left; call it
- * again soon.
+ * Releases the programs that have ended.  Return: false while some of their processes are left;
+ * call it again soon.
  */
 bool vgpu_natives_finish(struct vgpu_supervisor *s);
 bool vgpu_natives_are_some(const struct vgpu_supervisor *s);

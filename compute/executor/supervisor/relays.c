@@ -2,8 +2,8 @@
 /*
  * Children that compute on an NVIDIA GPU: a relay for each child, and the gate for the GPU.
  *
- * A child is stopped before its channels, so that it makes no others meanwhile, and continues after
- * them.
+ * A child is stopped before its channels are disabled, so that it makes no other channels
+ * meanwhile.  It continues after its channels are enabled again.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -173,8 +173,8 @@ bool vgpu_relays_close(struct vgpu_supervisor *s)
 		if (!child->used || !child->channels.objects)
 			continue;
 		/*
-		 * The child's work on the GPU ends with the child.  It is certain to have ended
-		 * when the child is not in use any more.
+		 * The child's work on the GPU ends with the child.  The work is certain to have
+		 * ended when the child's entry is not in use any more.
 		 */
 		if (child->died || child->killed) {
 			all = false;

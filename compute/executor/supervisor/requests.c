@@ -154,8 +154,8 @@ void vgpu_requests_open(struct vgpu_supervised *child)
 
 /*
  * Elapsed time is credit: one datagram per DATAGRAM_NS.  Children that have used part of their
- * burst share the credit equally.  So any number of children costs the supervisor no more than one
- * child.  Return: the number of children that share.
+ * burst share the credit equally.  So the datagrams of all children together cost the supervisor no
+ * more than those of one child.  Return: the number of children that share.
  */
 static unsigned int share_time(struct vgpu_supervisor *s, uint64_t now_ns)
 {
@@ -243,7 +243,10 @@ void vgpu_requests_receive(struct vgpu_supervisor *s, struct vgpu_supervised *ch
 	if (!received)
 		return;
 	if (received == VGPU_RECEIVED_END) {
-		/* The child is dying, and its status will show the reason; or it has closed its socket. */
+		/*
+		 * Either the child is dying, and its exit status will show the reason, or it has
+		 * closed its socket.
+		 */
 		vgpu_watch(s, child->link, 0, VGPU_EVENT_LINK, (unsigned int)(child - s->children));
 		vgpu_kill(s, child, NULL);
 	} else if (received < 0 || message.version != VGPU_LINK_VERSION ||

@@ -65,11 +65,11 @@ struct vgpu_supervisor_options {
  * @output: pipe with the process's output
  * @reserved_bytes: accelerator memory of the slice that a child has reserved
  * @credit_ns: credit for datagrams, as the time that reading them costs
- * @muted_until_ns: nothing is read from @link until then; 0 if it is read
+ * @muted_until_ns: nothing is read from @link until then; 0 if @link is read
  * @relay: PID of the process that makes the child's calls to the driver (gate/relay.h), or 0
  * @channels: of a child with a relay: its work on the GPU
- * @died: the first process was reaped; others may be left
- * @deadline_ns: of a compiler
+ * @died: the first process was reaped; other processes of the child may be left
+ * @deadline_ns: of a compiler: when it is killed
  * @client: of a compiler: number of the child that sent the job
  * @sequence: of a compiler: sequence of the child's datagram
  * @result: of a compiler: memfd that it writes
@@ -127,7 +127,7 @@ struct vgpu_scratch {
  * @memory_bytes: the slice's accelerator memory, from the last START
  * @gone_ns: processor time of children that have ended
  * @gate_sequence: sequence of the FREEZE that waits for children to stop; 0 for none
- * @gate_asked_ns: when it arrived
+ * @gate_asked_ns: when that FREEZE arrived
  * @by_timeslice: the driver has refused to disable the channels of some child
  * @gate_lock: file to lock for calls that stop channels, or -1
  * @hurried: the children's threads have a raised priority until they have stopped
@@ -257,8 +257,8 @@ bool vgpu_relays_close(struct vgpu_supervisor *s);
 /* Call it before children continue.  Return: false if this is impossible now. */
 bool vgpu_relays_reopen(struct vgpu_supervisor *s);
 /*
- * Takes the host's lock for calls that stop channels; waits a limited time.  Return: false if it is
- * still taken.
+ * Takes the host's lock for calls that stop channels; waits a limited time.  Return: false if the
+ * lock is still taken.
  */
 bool vgpu_gate_lock(const struct vgpu_supervisor *s);
 /*
@@ -300,11 +300,11 @@ int vgpu_janitor_start(struct vgpu_supervisor *s);
  */
 void vgpu_janitor_tell(struct vgpu_supervisor *s, pid_t leader);
 
-/* scratch.c: 0, or a positive errno value */
+/* scratch.c: functions return 0 or a positive errno value */
 int vgpu_scratch_open(struct vgpu_scratch *scratch);
 /*
- * @as_nobody: a child started by root will have another user on the host.  Writes the directory's
- *	path to @path.
+ * @as_nobody: the child will be the host's user nobody, because the supervisor is root.  Writes the
+ *	directory's path to @path.
  */
 int vgpu_scratch_make(const struct vgpu_scratch *scratch, const struct vgpu_supervised *one,
 		      bool as_nobody, char *path, size_t bytes);
