@@ -112,7 +112,7 @@ struct client {
 };
 
 /**
- * struct native_turns - a tenant's native programs, where the firmware shares (firmware.c)
+ * struct native_turns - a tenant's native programs, if the firmware shares the GPU (firmware.c)
  * @programs: programs started so far
  * @timeslice_us, @memory_bytes: last values sent to the supervisor
  * @asked: the FREEZE (or THAW if @opening) with @sequence was sent at @asked_ns and has no answer
@@ -192,7 +192,10 @@ struct broker {
  */
 void broker_stop(struct broker *broker);
 
-/* Called when a tenant or supervisor is gone: ends the loop if a stop was waiting only for it. */
+/*
+ * Called when a tenant or supervisor is gone.  Ends the loop if broker_stop() was called and no
+ * tenant is left.
+ */
 void broker_review_stop(struct broker *broker);
 
 #endif /* VGPU_BROKER_BROKER_H */

@@ -424,7 +424,8 @@ static void socket_ready(struct loop_watch *watch, uint32_t events)
 	if (client->native && got < 0) {
 		/*
 		 * The launcher closed the connection, because it has become the program or has
-		 * ended.  The supervisor will notice if it has ended.
+		 * ended.  In the second case the supervisor will report that the launcher has
+		 * ended.
 		 */
 		loop_remove(loop_of(client), &client->socket);
 		return;

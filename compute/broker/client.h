@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A client: a program that has connected to its tenant's socket, and the program's child.
- * client_accept() creates it.  It frees itself when the program was refused or its child is
- * completely gone.
+ * client_accept() creates a client.  The client frees itself when the program was refused or when
+ * its child is completely gone.
  */
 #ifndef VGPU_BROKER_CLIENT_H
 #define VGPU_BROKER_CLIENT_H

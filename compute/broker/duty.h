@@ -56,8 +56,8 @@ struct duties {
 /* Sets the length of all later periods.  The current period keeps its length. */
 void duties_configure(struct duties *duties, uint64_t period_ns, uint64_t now_ns);
 /*
- * Adds a tenant with all the credit that its cap may save up.  The caller sets the terms before this, or
- * later after duties_settle().
+ * Adds a tenant with all the credit that its cap may save up.  The caller sets the terms before
+ * this call.  To change them later, it first calls duties_settle().
  */
 void duties_add(struct duties *duties, struct duty *duty);
 void duties_remove(struct duties *duties, struct duty *duty);

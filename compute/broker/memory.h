@@ -2,9 +2,9 @@
 /*
  * The memory that the broker shares with clients and children.
  *
- * Each piece is a memfd.  Nobody can change its size, nor execute it if the kernel supports
- * that seal.  Descriptors are close-on-exec.  The caller owns descriptors and mappings, and
- * unmaps with memory_unmap().
+ * Each piece is a memfd.  Nobody can change its size.  If the kernel supports the seal against
+ * execution, nobody can execute it.  Descriptors are close-on-exec.  The caller owns descriptors
+ * and mappings, and unmaps with memory_unmap().
  */
 #ifndef VGPU_BROKER_MEMORY_H
 #define VGPU_BROKER_MEMORY_H

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A client that is a native program: its launcher announces it, and the supervisor takes it. */
+/*
+ * A client that is a native program: a launcher announces the program, and the supervisor accepts
+ * it.
+ */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>

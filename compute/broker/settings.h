@@ -54,7 +54,7 @@ struct settings {
 
 /**
  * struct settings_fault - why a configuration is refused
- * @code: frozen
+ * @code: error code; its text never changes
  * @field: such as tenants.blue.weight; "" for none
  * @detail: text for people
  */
@@ -68,7 +68,7 @@ struct settings_fault {
  * settings_read() - check a document
  * @settings: to be freed with settings_free(), whatever the result is
  *
- * Return: whether it is valid; if not, @fault says why.
+ * Return: whether the document is valid; if not, @fault says why.
  */
 bool settings_read(struct settings *settings, const struct json *document,
 		   struct settings_fault *fault);

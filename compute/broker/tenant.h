@@ -11,7 +11,7 @@
 /**
  * tenant_create() - add a tenant that the scheduler's core accepts
  *
- * Return: NULL if it cannot be created; @fault says why.
+ * Return: the tenant, or NULL if it cannot be created; @fault then says why.
  */
 struct tenant *tenant_create(struct broker *broker, const struct settings_tenant *settings,
 			     struct settings_fault *fault);
@@ -30,14 +30,14 @@ void tenant_leave(struct tenant *tenant);
 struct tenant *tenant_find(const struct broker *broker, const char *name);
 
 /*
- * Return the number of its children, including those that are starting or ending, and admitted
- * launchers.
+ * Return the number of a tenant's children, including children that are starting or ending, and
+ * admitted launchers.
  */
 uint32_t tenant_process_count(const struct tenant *tenant);
 
 /*
- * Call after a client or the supervisor is gone: frees a leaving tenant soon if nothing of it is
- * left.
+ * Call after a client or the supervisor is gone.  If a leaving tenant has no clients any more, its
+ * supervisor is ended and then the tenant is freed, but not during this call.
  */
 void tenant_review(struct tenant *tenant);
 

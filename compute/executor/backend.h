@@ -18,9 +18,9 @@
  *
  * open() is called before the sandbox closes.  It loads the library and starts the library's
  * threads, so the sandbox must be applied to all threads.  After open(), the OpenCL backend with
- * PoCL needs neither exec nor fork nor new threads.  It does write: PoCL unpacks a program's binary
- * into files and directories below $POCL_CACHE_DIR (mkdir, open with O_CREAT, rename) and maps the
- * unpacked libraries as executable.  See executor/opencl/README.md.
+ * PoCL needs neither exec nor fork nor new threads.  The backend does write files: PoCL unpacks a
+ * program's binary into files and directories below $POCL_CACHE_DIR (mkdir, open with O_CREAT,
+ * rename) and maps the unpacked libraries as executable.  See executor/opencl/README.md.
  */
 #ifndef VGPU_EXECUTOR_BACKEND_H
 #define VGPU_EXECUTOR_BACKEND_H
@@ -57,7 +57,7 @@ struct vgpu_child;	/* defined by the main loop; tests define another */
  *	It may ask the supervisor, which takes tens of microseconds.
  * @release: return memory that reserve() counted.  Main thread.
  * @compile: have a job compiled.  The job is a memfd that the callee always closes.  Returns 0, or
- *	a positive errno value, and then compiled() is not called.  Main thread.
+ *	a positive errno value if compiled() will not be called.  Main thread.
  * @log: write one line, without a newline; @level is a priority of syslog.h.  Any thread.
  */
 struct vgpu_child_services {

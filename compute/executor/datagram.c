@@ -35,7 +35,7 @@ int vgpu_datagram_send(int fd, const void *data, size_t bytes, const int *fds, u
 
 /*
  * Stores the first descriptor in @received unless that is NULL, and closes all others.  Return:
- * true if there were too many.
+ * true if there were too many descriptors.
  */
 static bool take_received(struct msghdr *message, int *received)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Datagrams between a supervisor and its children, on a SOCK_SEQPACKET pair.  The child's end is
- * descriptor VGPU_FD_SUPERVISOR.  All are struct vgpu_link_message.
+ * descriptor VGPU_FD_SUPERVISOR.  Each datagram is a struct vgpu_link_message.
  *
  * A child runs code of the tenant.  The supervisor checks the size, the version, the operation and
  * the number of descriptors of each datagram, and kills a child that sends an invalid one.  A child

@@ -177,8 +177,8 @@ int vgpu_link_compile(struct vgpu_link *link, int job, uint64_t token)
 
 	pthread_mutex_lock(&link->lock);
 	/*
-	 * Answers that the main thread has not taken yet count as well: there must be room for all
-	 * of them.
+	 * Answers that the main thread has not taken yet count as jobs, because there must be room
+	 * for all answers.
 	 */
 	if (link->jobs_count + link->compiled_count < VGPU_JOBS_MAX) {
 		unsigned int free = 0;

@@ -153,7 +153,10 @@ static int be_compiler(struct vgpu_child_options *options,
 		vgpu_log(LOG_ERR, "event=compiler %s", reason);
 		return 2;
 	}
-	/* A change of user has cleared this setting, and seccomp will not permit it later. */
+	/*
+	 * Repeat this call now: a change of user has cleared the setting, and seccomp will not
+	 * permit the call later.
+	 */
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	if (vgpu_sandbox_close(&options->sandbox, reason)) {
 		vgpu_log(LOG_ERR, "event=compiler %s", reason);

@@ -78,8 +78,8 @@ void fence_note_memory(struct fence_books *books, uint32_t client, uint32_t pare
 /* Return: the bytes that are counted for an object; 0 if it is not memory. */
 uint64_t fence_memory_of(const struct fence_books *books, uint32_t client, uint32_t handle);
 /*
- * Records that an object was freed.  If it was @tracked, it and its descendants were removed from
- * the table of objects.
+ * Records that an object was freed.  If the object was @tracked, it and its descendants were
+ * removed from the table of objects.
  */
 void fence_note_freed(struct fence_books *books, uint32_t client, uint32_t handle, bool tracked);
 

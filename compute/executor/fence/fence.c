@@ -82,9 +82,9 @@ static bool place_descriptors(struct vgpu_fence *fence)
 }
 
 /*
- * The driver gives more rights to a client whose maker has CAP_SYS_ADMIN, so the fence drops it.
- * It keeps the capabilities to look into the program's processes, whatever their user.  It stays a
- * process of root, so no process of a tenant can send it a signal.
+ * The driver gives more rights to a client whose maker has CAP_SYS_ADMIN, so the fence drops that
+ * capability.  The fence keeps the capabilities to look into the program's processes, whatever
+ * their user.  The fence stays a process of root, so no process of a tenant can send it a signal.
  */
 static bool drop_privileges(void)
 {
@@ -96,7 +96,10 @@ static bool drop_privileges(void)
 	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !setgroups(0, NULL) && !syscall(SYS_capset, &header, kept);
 }
 
-/* The driver makes a device object only for a process that has the device open. */
+/*
+ * Opens the device and keeps it open, because the driver makes a device object only for a process
+ * that has the device open.
+ */
 static void open_device(const struct vgpu_fence *fence)
 {
 	char path[32];

@@ -22,7 +22,7 @@
 
 #include "executor/gate/rm_objects.h"
 
-/* The only ioctl() of the launcher, which its supervisor answers: 0 when the fence is up. */
+/* The launcher's only ioctl().  The supervisor answers it, with 0 when the fence runs. */
 #define VGPU_FENCE_HELLO	_IO(0xfe, 0x56)
 
 /**

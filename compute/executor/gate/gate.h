@@ -67,7 +67,7 @@ const char *vgpu_gate_name(enum vgpu_gate_kind kind);
 /**
  * vgpu_gate_open() - find out which kind is available, and prepare it
  * @wanted: VGPU_GATE_AUTO for the best available kind
- * @directory: cgroup directory to use, or NULL for the one of this process
+ * @directory: cgroup directory to use, or NULL for the cgroup of this process
  *
  * Return: 0 or a positive errno value.  AUTO always succeeds.
  */
@@ -97,9 +97,9 @@ int vgpu_gate_reopen(struct vgpu_gate *gate, struct vgpu_gate_member *const *mem
 /**
  * vgpu_gate_hurry() - raise or restore the priority of threads that are about to stop
  *
- * A thread that waits for a processor stops only when it gets one, which takes long on a busy
- * host.  Call it with true after vgpu_gate_close(), when no thread can return to its own code any
- * more, and with false before vgpu_gate_reopen().  Do not use it for VGPU_GATE_SIGNAL, where
+ * A thread that waits for a processor stops only when it gets a processor.  On a busy host this
+ * takes long.  Call it with true after vgpu_gate_close(), when no thread can return to its own code
+ * any more, and with false before vgpu_gate_reopen().  Do not use it for VGPU_GATE_SIGNAL, where
  * SIGCONT returns a thread to its own code.
  *
  * Return: false if the priority of some thread could not be changed.

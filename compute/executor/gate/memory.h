@@ -14,7 +14,7 @@
 
 /**
  * struct vgpu_memory - one per supervisor
- * @path: its own directory in the v1 hierarchy; empty if there is none
+ * @path: the supervisor's own directory in the v1 hierarchy; empty if there is none
  * @directory: descriptor of the directory with the limit's file, or -1
  * @procs: cgroup.procs to move children to (v1), or -1
  */

@@ -39,7 +39,7 @@ struct relay_state {
 
 /**
  * struct relay_call - contents of a notification, and the result
- * @refused: out: reason for the log, or NULL; @detail is a number that belongs to it
+ * @refused: out: reason for the log, or NULL; @detail is a number to log with the reason
  */
 struct relay_call {
 	int file;

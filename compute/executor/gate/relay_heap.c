@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The older call to allocate memory.  A child's call continues unchanged, because it can make
- * nothing except memory.  A fence has to count it.
+ * The older call to allocate memory.  A child's call continues unchanged, because the call can make
+ * only memory.  A fence has to count the memory of a native program.
  */
 #include <errno.h>
 

@@ -2,9 +2,10 @@
 /*
  * Declarations that the files of this folder share: the backend itself and its objects.
  *
- * Only the main thread uses all of this, except where a comment says otherwise.  Objects have
- * reference counts.  The table of handles holds one reference, a command holds one to each object
- * that it uses until the library is done with it, and a child object holds one to its parent.
+ * Only the main thread uses what is declared here, except where a comment says otherwise.  Objects
+ * have reference counts.  The table of handles holds a reference to each object.  A command holds a
+ * reference to each object that it uses, until the library is done with the command.  A child
+ * object holds a reference to its parent.
  */
 #ifndef VGPU_OPENCL_BACKEND_PRIVATE_H
 #define VGPU_OPENCL_BACKEND_PRIVATE_H
@@ -359,7 +360,10 @@ void opencl_free_command(struct vgpu_backend *backend, struct command *command);
 void opencl_free_pools(struct vgpu_backend *backend);
 /* Removes a command from its queue: the commands behind it may be ready now. */
 void opencl_command_left(struct vgpu_backend *backend, struct command *command);
-/* Ends a command that failed without the library: reports its error to its event, its client or its queue. */
+/*
+ * Ends a command that failed without the library: reports the error to the command's event, client
+ * or queue.
+ */
 void opencl_command_failed(struct vgpu_backend *backend, struct command *command, cl_int error);
 /* Is the command a FINISH that needs nothing except its COMPLETION? */
 bool opencl_is_plain_finish(const struct command *command);

@@ -45,8 +45,8 @@ static cl_int choose_devices(struct build *build, const struct opencl_build_requ
 
 /*
  * Is this a PoCL binary with the code of all its kernels? Such a binary needs no compiler.
- * Programs save binaries and load them again later.  Without the code, PoCL would start a linker at
- * the first launch, which the sandbox refuses.
+ * Programs save binaries and load them again later.  Without the code of all kernels, PoCL would
+ * try to start a linker at the first launch, but the sandbox does not permit that.
  */
 static bool is_complete(const struct program_device *device)
 {

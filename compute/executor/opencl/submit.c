@@ -7,8 +7,8 @@
  * callback, of a later command or of a marker, reports the end of all of them.  A callback costs
  * more than a small kernel, and the library starts nothing else in that queue while the callback
  * runs.  In an out-of-order queue, the end of one command does not imply the end of earlier ones.
- * There, each command with a callback is a separate batch, and markers report the end of the
- * others.
+ * In such a queue, each command with a callback is a separate batch, and markers report the end of
+ * the other commands.
  */
 #include <stdlib.h>
 
@@ -354,7 +354,10 @@ void opencl_submit(struct vgpu_backend *backend)
 		walk(backend, false);
 }
 
-/* This includes queues that the client has released: their commands still hold references to them. */
+/*
+ * Also drops the commands of queues that the client has released: the commands still hold
+ * references to their queue.
+ */
 void opencl_drop_queued(struct vgpu_backend *backend)
 {
 	struct queue *queue, *next;

@@ -59,7 +59,10 @@ static cl_mem storage_of(const struct memory *memory, size_t *offset)
 	return memory->parent ? memory->parent->library : memory->library;
 }
 
-/* Two sub-buffers of one buffer count as the same buffer here, and then the API requires equal pitches. */
+/*
+ * Two sub-buffers of one buffer count as the same buffer here, for which the API requires equal
+ * pitches.
+ */
 static cl_int copy_rectangle(const cl_icd_dispatch *library, struct command *command,
 			     const struct call_waits *waits)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The supervisor.  If it dies, it is not restarted: this process ends, and its service manager
- * restarts it.
+ * The supervisor.  If the supervisor dies, it is not restarted.  Instead this process ends, and its
+ * service manager restarts this process.
  */
 #include <errno.h>
 #include <poll.h>

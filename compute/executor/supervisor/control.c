@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Datagrams of the arbiter.  The supervisor ends at a malformed one, as control.h specifies. */
+/*
+ * Datagrams of the arbiter.  The supervisor exits when a datagram is malformed, as control.h
+ * specifies.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

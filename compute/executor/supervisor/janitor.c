@@ -104,7 +104,10 @@ int vgpu_janitor_start(struct vgpu_supervisor *s)
 {
 	int pipe[2];
 
-	/* The supervisor reports sessions through its end of the pipe, which is closed when it ends. */
+	/*
+	 * The supervisor reports sessions through its end of the pipe.  That end is closed when the
+	 * supervisor ends.
+	 */
 	s->janitor_pipe = -1;
 	if (pipe2(pipe, O_CLOEXEC | O_NONBLOCK))
 		return errno;

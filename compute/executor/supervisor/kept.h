@@ -13,7 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A longer job is compiled each time.  Reading and comparing this much takes a millisecond. */
+/*
+ * Maximum size of a kept job.  A longer job is compiled each time.  Reading and comparing a job of
+ * this size takes a millisecond.
+ */
 #define VGPU_KEPT_JOB_BYTES	(1u << 20)
 /* Maximum number of kept results, each of which uses a descriptor of the supervisor. */
 #define VGPU_KEPT_RESULTS_MAX	1024u
@@ -28,8 +31,8 @@ struct vgpu_kept_job {
 /**
  * struct vgpu_kept - the cache; used by one thread
  * @first: the most recently used result
- * @limit_bytes: limit for results and their jobs; jobs that are still to be compiled may use a
- *	quarter as much in addition; 0: keep nothing
+ * @limit_bytes: limit for results and their jobs; 0 to keep nothing.  Jobs that are still to be
+ *	compiled may use a quarter as much in addition.
  * @limit_results: maximum number of results
  * @waiting_bytes: size of the jobs that are still to be compiled
  * @hits: number of jobs that needed no compiler

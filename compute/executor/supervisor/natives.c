@@ -144,7 +144,10 @@ void vgpu_native_changed(struct vgpu_supervisor *s, unsigned int index)
 
 /* ---- the gate */
 
-/* If the driver does not confirm the change, the program may still run on the GPU, so it is killed. */
+/*
+ * If the driver does not confirm the change, the program may still run on the GPU, so the program
+ * is killed.
+ */
 static bool turn(struct vgpu_supervisor *s, struct vgpu_native *native, bool close)
 {
 	if (vgpu_turn_channels(s, native->number, &native->channels, native->fence_pidfd, close))

@@ -32,7 +32,7 @@ struct vgpu_supervisor;
  * @number: the arbiter's number of the program
  * @pid: PID of its first process, for messages
  * @file: the locked file with the path of its cgroup
- * @fence: PID of its fence, 0 when the fence has ended; @fence_pidfd is its pidfd
+ * @fence: PID of its fence, 0 when the fence has ended; @fence_pidfd is the fence's pidfd
  * @changed, @reopened: as in struct vgpu_fence
  * @runs_on: the driver did not confirm that its channels were disabled or enabled
  * @works: the program has channels, or waits until the gate opens to make channels, as last

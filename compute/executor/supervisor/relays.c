@@ -117,8 +117,8 @@ void vgpu_relay_note_end(struct vgpu_supervisor *s, pid_t pid, int status)
 bool vgpu_relay_end(struct vgpu_supervised *child)
 {
 	/*
-	 * The relay may be in a call on a file of the child, and until it ends, the child's work
-	 * stays on the GPU.
+	 * The relay may be in a call on a file of the child.  The child's work stays on the GPU
+	 * until the relay ends, so kill the relay.
 	 */
 	if (child->relay) {
 		kill(child->relay, SIGKILL);

@@ -213,7 +213,10 @@ enum {
 	VGPU_RECEIVED_MALFORMED = -2,
 };
 
-/* Receives one datagram with its descriptors.  Return: 1, 0 if there is none, or one of the values above. */
+/*
+ * Receives one datagram with its descriptors.  Return: 1, 0 if there is no datagram, or one of the
+ * values above.
+ */
 int vgpu_receive(int socket, void *message, size_t bytes, int *descriptors, unsigned int *count,
 		 unsigned int most);
 
@@ -228,7 +231,10 @@ int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t 
 void vgpu_limit_memory(struct vgpu_supervisor *s);
 
 /* ending.c */
-/* Detects what has ended.  Return: false while processes of a dead child are left; call it again soon. */
+/*
+ * Detects processes that have ended.  Return: false while processes of a dead child are left; call
+ * it again soon.
+ */
 bool vgpu_reap(struct vgpu_supervisor *s);
 uint64_t vgpu_processor_ns(struct vgpu_supervisor *s);
 
