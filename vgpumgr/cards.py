@@ -97,7 +97,7 @@ def distinct(found: Mapping[str, Card]) -> dict[str, Card]:
 def located(known: Mapping[Key, Known], found: Mapping[str, Card]) -> dict[Key, str]:
     """Return the present addresses of known cards, found by identifier and else by address. Absent cards are left out.
 
-    `found`: `distinct` cards by address. An address that two absent cards had in common identifies neither.
+    `found`: `distinct` cards by address. An address that two absent cards had in common identifies neither card.
     """
     places: dict[Key, str] = {}
     uuids = {card.uuid: address for address, card in found.items() if card.uuid}

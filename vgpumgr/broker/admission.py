@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks whether the broker's scheduler would accept a configuration. Its own core decides; no rule is repeated here.
+"""Checks whether the broker's scheduler would accept a configuration.
 
-The broker makes the same check when it receives the configuration (compute/broker/apply.c), but it already runs then,
-and can only name a field. Here the file is checked before, and the error states the bound. Importing this module fails
-where the core is not compiled.
+The scheduler's own core decides; no rule is repeated here.
+
+The broker makes the same check when it receives the configuration (compute/broker/apply.c), but a running broker can
+only name the field at fault. This module checks the file before a broker receives it, and its error states the bound.
+Importing this module fails where the core is not compiled.
 """
 
 from bisect import bisect_left
@@ -102,7 +104,7 @@ def _period_bound(tenant: Mapping[str, Any], engine: Mapping[str, int]) -> str:
 
 
 def _reserve_fault(tenant: Mapping[str, Any], tenants: Sequence[Mapping[str, Any]], engine: Mapping[str, int]) -> Fault:
-    """Return which bound a reservation exceeds. The core only says that one does."""
+    """Return the bound that a reservation exceeds. The core only reports that some bound is exceeded."""
     where = f"tenants.{tenant['name']}.reserve_us"
     said = "{} permille of reserve_period_us exceeds the tenant's"
     own = _reserved(tenant)
@@ -122,7 +124,7 @@ def _reserve_fault(tenant: Mapping[str, Any], tenants: Sequence[Mapping[str, Any
 
 
 def _reserved(tenant: Mapping[str, Any], *, more_ns: int = 0) -> Fraction:
-    """Return the part of the accelerator that a tenant reserves. `more_ns` is added in each period."""
+    """Return the part of the accelerator that a tenant reserves. `more_ns` is added to its time in each period."""
     if not tenant["reserve_ns"]:
         return Fraction(0)
     return Fraction(tenant["reserve_ns"] + more_ns, tenant["reserve_period_ns"])

@@ -5,8 +5,8 @@
     weight = 3
     memory = "2G"
 
-Some rules only the scheduler can check, like whether all reservations fit. Its core is asked here, and the broker asks
-it again before it changes anything.
+Only the scheduler can check some rules, for example whether all reservations fit. Therefore this module asks the
+scheduler's core, and the broker asks the core again before it changes anything.
 """
 
 import grp
@@ -56,9 +56,12 @@ class Table(BaseModel):
 
 
 class Accelerator(Table):
-    """`library`: of OpenCL; PoCL's if it is not given. `processors`: how many of the host's it is made of, 0 for none
-    (a GPU); all, if the library is PoCL's and it is not given. `nvidia`: it is /dev/nvidiaN, and the gate stops its
-    channels."""
+    """The accelerator that tenants share.
+
+    `library`: the OpenCL library; PoCL by default. `processors`: the number of host processors that the accelerator
+    consists of, 0 if it is a GPU. By default all processors with PoCL, else 0. `nvidia`: the N of the GPU's
+    /dev/nvidiaN, whose channels the gate stops.
+    """
 
     library: str = ""
     processors: Annotated[int, Field(ge=0, le=65536)] | None = None
@@ -66,7 +69,7 @@ class Accelerator(Table):
 
 
 class Engine(Table):
-    """How turns are given and what stops work that does not end in time; see docs/compute.md."""
+    """How turns are assigned, and how work that does not end in time is stopped; see docs/compute.md."""
 
     grace_us: Annotated[int, Field(ge=0, le=10_000_000)] = 2_000
     chunk_us: Annotated[int, Field(ge=ranges.MAX_CHUNK_US_MIN, le=ranges.MAX_CHUNK_US_MAX)] = 5_000
@@ -98,8 +101,11 @@ class Native(Table):
 
 
 class Tenant(Table):
-    """What one tenant gets. `weight` and `share_permille` are two names of one thing: only their ratio to those of
-    other tenants counts. A `reserve_us` makes it a latency tenant. `native`: its programs hold the GPU themselves."""
+    """What one tenant gets.
+
+    `weight` and `share_permille` are two names of the same parameter: only the ratio to the values of other tenants
+    counts. A tenant with `reserve_us` is a latency tenant. `native`: the tenant's programs hold the GPU themselves.
+    """
 
     weight: Annotated[int, Field(ge=ranges.WEIGHT_MIN, le=ranges.WEIGHT_MAX)] | None = None
     share_permille: Annotated[int, Field(ge=1, le=ranges.PERMILLE)] | None = None
@@ -159,7 +165,7 @@ class Configuration(Table):
         return self
 
     def _check_firmware_keeps_it(self) -> None:
-        """The GPU only supports weights, and only for programs that hold it themselves."""
+        """Refuse settings that need turns: with "firmware" the GPU supports only weights of native tenants."""
         for name, tenant in self.tenants.items():
             if not tenant.native:
                 raise ValueError(
@@ -197,7 +203,7 @@ def read(path: Path) -> Configuration:
 def document(configuration: Configuration, programs: Programs) -> dict[str, Any]:
     """Return the broker's document, with defaults filled in, in bytes and nanoseconds.
 
-    SettingsError names what this machine lacks. BrokerRefusedError names what it does not have enough of.
+    SettingsError names what this machine lacks. BrokerRefusedError names the resource of which it has too little.
     """
     library = _library(configuration)
     nvidia = configuration.accelerator.nvidia

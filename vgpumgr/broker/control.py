@@ -30,11 +30,11 @@ class Control:
         return self._ask({"op": "show"})
 
     def set(self, settings: dict[str, Any], *, generation: int) -> int:
-        """Replace the whole configuration if its generation is still this one. Return the new generation."""
+        """Replace the whole configuration if its generation is still `generation`. Return the new generation."""
         return int(self._ask({"op": "set", "generation": generation, "settings": settings})["generation"])
 
     def stop(self) -> None:
-        """Stop the broker. It answers before it has ended."""
+        """Stop the broker. The broker answers before its process ends."""
         self._ask({"op": "stop"})
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def field_invalid(field: str, detail: str) -> BrokerRefusedError:
 
 
 def unreachable(path: Path, error: OSError, *, denied: str) -> BrokerUnreachableError | BrokerRefusedError:
-    """Return the error for a failed connection to a broker's socket. `denied`: who may connect, and what to do."""
+    """Return the error for a failed connection to a broker's socket. `denied`: the text for a denied permission."""
     if error.errno in (errno.EACCES, errno.EPERM):
         return BrokerRefusedError(f"{path}: {denied}", code="permission.denied")
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ECONNREFUSED, errno.ENOTSOCK):
@@ -97,7 +97,7 @@ def unreachable(path: Path, error: OSError, *, denied: str) -> BrokerUnreachable
 
 
 def no_tenant(directory: Path, name: str, there: Iterable[str]) -> BrokerRefusedError:
-    """Return the error for a tenant that the broker does not have. `there`: the tenants that it has."""
+    """Return the error for a tenant that the broker does not have. `there`: the broker's tenants."""
     return BrokerRefusedError(
         f"the broker in {directory} has no tenant {name!r}; it has {', '.join(sorted(there)) or 'none'}",
         code="object.unknown",

@@ -40,7 +40,7 @@ def check_paths(directory: Path, tenants: Iterable[str]) -> None:
 def make_directory(directory: Path, programs: Programs, env: Mapping[str, str], *, nvidia: int | None = None) -> None:
     """Create the run directory, with the files through which programs find their accelerator. SettingsError.
 
-    One file is for OpenCL's loader and names our library. Another one gives the GPU's number `nvidia` to containers.
+    One file names our library, for OpenCL's loader. Another file holds the GPU's number `nvidia`, for containers.
     """
     vendors = directory / VENDORS
     try:
@@ -64,7 +64,7 @@ def make_directory(directory: Path, programs: Programs, env: Mapping[str, str], 
 
 
 def become_broker(directory: Path, programs: Programs, settings: dict[str, Any]) -> NoReturn:
-    """Execute the broker in place of this process. It inherits the configuration as an anonymous file (memfd)."""
+    """Execute the broker in place of this process. The broker inherits its configuration in a memfd."""
     file = os.memfd_create("vgpumgr-settings", 0)
     with os.fdopen(os.dup(file), "wb") as writer:
         writer.write(json.dumps(settings).encode())
@@ -87,7 +87,7 @@ def native_command(launcher: Path, directory: Path, tenant: str, command: Sequen
 
 
 def check_socket(directory: Path, tenant: str) -> None:
-    """Check that a program could connect. BrokerUnreachableError, BrokerRefusedError."""
+    """Check that a program could connect to the tenant's socket. BrokerUnreachableError, BrokerRefusedError."""
     path = directory / f"{tenant}.sock"
     if len(os.fsencode(path.absolute())) > SOCKET_PATH_MAX:
         raise BrokerUnreachableError(f"{path} is too long for a socket; use a shorter run directory")

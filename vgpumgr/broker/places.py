@@ -71,7 +71,7 @@ def default_directory(env: Mapping[str, str], *, root: Path = Path("/")) -> Path
 
 
 def find_directory(env: Mapping[str, str], *, root: Path = Path("/")) -> Path:
-    """Return the run directory that this user's programs use: that of the user's own broker, or of the host's."""
+    """Return the run directory that this user's programs use: that of the user's own broker, or else of the host's."""
     own = default_directory(env, root=root)
     host = root / "run" / DIRECTORY_NAME
     return host if RUN_DIRECTORY not in env and not _is_directory(own) and _is_directory(host) else own

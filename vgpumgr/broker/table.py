@@ -13,10 +13,10 @@ from vgpumgr.entitlement import Backlogged, entitled
 class Row:
     """One tenant in a window.
 
-    Shares are of the window, None if the window has no time. `entitled_share` is also None for a tenant that ran
-    nothing and wanted nothing: its part went to the others. `longest_wait_ns` and `gates` cover the broker's whole
-    life. Where the GPU divides its time between native programs, the obtained share is what the tenant is charged for:
-    its part, by weight, among the tenants that were open and had channels.
+    Shares are fractions of the window, None if the window has no length. `entitled_share` is also None for a tenant
+    that ran nothing and wanted nothing, because its part went to the other tenants. `longest_wait_ns` and `gates` cover
+    the broker's whole life. If the GPU divides its time between native programs, the obtained share is the charged
+    share: the tenant's part, by weight, among the tenants that were open and had channels.
     """
 
     tenant: str
@@ -39,10 +39,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Native:
-    """Figures of a tenant whose programs hold the GPU themselves. `open_share`: part of the window in which they might
-    run.
+    """Figures of a tenant whose programs hold the GPU themselves.
 
-    `working`: number of programs that have channels.
+    `open_share`: part of the window in which the programs were allowed to run. `working`: number of programs
+    that have channels.
     """
 
     programs: int
@@ -73,7 +73,7 @@ def _counters(tenant: Mapping[str, Any]) -> dict[str, int]:
     native = tenant.get("native")
     if native is None:
         return {**stats, "open_ns": 0}
-    # Either the GPU divides its time, or there are leases; the other summand is 0.
+    # Native programs share the GPU either without leases or by leases, so one summand is 0.
     stats["open_ns"] = native["open_ns"] + stats["leased_ns"]
     stats["leased_ns"] += native["obtained_ns"]
     stats["gates"] += native["gates"]

@@ -145,7 +145,7 @@ def _native_cells(native: dict[str, Any], enforced_by: str) -> tuple[str, ...]:
 
 
 def _process_cells(process: dict[str, Any]) -> tuple[str, ...]:
-    """The broker has no child process of a native program, so it has no counters of one."""
+    """Return the cells of a process. A native program has no child process at the broker, and so no counters."""
     if process.get("native"):
         return str(process["pid"]), "native", str(process["state"]), "-", "-", "-"
     return tuple(str(process[key]) for key in ("pid", "child", "state", "submitted", "under_way", "failed"))

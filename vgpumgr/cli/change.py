@@ -130,7 +130,7 @@ def set_quota(
     )
     if any_profile and profile:
         raise ArgumentError("--any-profile allows every profile, and --profile only some; give one of them")
-    # Null removes a member. No option value can express it, so these members are set here.
+    # A member that is null is removed. No option value can express null, so these members are set here.
     removed: dict[str, object] = {"profiles": None} if any_profile else {}
     if mode is not None:
         removed["mode"] = None if mode is QuotaModeOption.ANY else mode.value
@@ -276,7 +276,7 @@ def _delete_slices(session: Session, ids: list[UUID], wait_s: float | None, if_g
             else:
                 releasing.append(claim)
     finally:
-        # If a later deletion is refused, this still reports those that succeeded.
+        # If a later deletion is refused, this still reports the deletions that succeeded.
         if wait_s is None or len(releasing) + len(gone) < len(ids):
             if releasing:
                 show(session, kind_of("slice"), releasing, single=len(ids) == 1)

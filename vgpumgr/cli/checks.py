@@ -122,13 +122,13 @@ def gpus(root: Path) -> Iterator[Finding]:
 
 
 def _with_driver(sysfs: Sysfs, gpu: str) -> str:
-    """Return the GPU's name. A GPU that vgpumgr.ko has adopted still has its vendor's driver, which is added."""
+    """Return the GPU's name. For a GPU that vgpumgr.ko has adopted, add the name of its vendor's driver."""
     driver = sysfs.driver(gpu)
     return gpu if driver in (None, DRIVER) else f"{gpu} (adopted, driver {driver})"
 
 
 def listed_gpus(root: Path) -> Iterator[Finding]:
-    """Report what keeps a GPU of the host's configuration from being shared; nothing if all are shared."""
+    """Report what keeps a GPU of the host's configuration from being shared; nothing if all these GPUs are shared."""
     for each in unusable(Sysfs(HostPaths(root)), bound_only=True):
         yield fail(f"gpu {each.gpu}".rstrip(), f"{each.found} ({each.code})", each.todo)
 
@@ -216,7 +216,7 @@ def _untold_preemption(root: Path) -> Finding:
 
 def agent_socket(check: str, path: Path, unit: str) -> Finding:
     """Check that the socket is answered. A refusal counts as an answer."""
-    # This is the only request of the hook that changes nothing. The helper refuses it as unknown.
+    # The hook's only request that changes nothing. The root helper does not know it; its refusal is an answer, too.
     request = {
         "v": 1,
         "op": "start",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims: `create slice`, `create slices` for several or none, and `explain`, which predicts a claim's outcome."""
+"""Claims: `create slice`, `create slices` for all of several or none, and `explain`, which predicts the outcome."""
 
 import sys
 from pathlib import Path

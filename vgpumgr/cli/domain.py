@@ -76,7 +76,7 @@ class Domain:
         self._call("attachDeviceFlags", hostdev_xml(slice_id), self._affect(live))
 
     def remove_device(self, slice_id: UUID, *, live: bool) -> None:
-        """Remove the device. For a running VM this only asks the guest, which may keep it for a while."""
+        """Remove the device. For a running VM this only asks the guest, which may keep the device for a while."""
         self._call("detachDeviceFlags", hostdev_xml(slice_id), self._affect(live))
 
     def set_slices(self, ids: Iterable[str], *, live: bool) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts a drain or joins the one under way, so that an interrupted command can be repeated."""
+"""Starts a drain or joins the drain under way, so that an interrupted command can be repeated."""
 
 from typing import TYPE_CHECKING
 

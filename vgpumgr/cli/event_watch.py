@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def watch_events(session: Session, *, after: int | None, about: str | None, tenant: str | None) -> None:
     """Print one line for each event, beginning after `after`. ApiError ``watch.expired`` if some events are gone.
 
-    A lost connection is made again, and continues after the event that was printed last.
+    After a lost connection it connects again, and continues after the event that was printed last.
     """
     for event in session.client.watch_events(after=after, about=about, tenant=tenant):
         session.print(_line(session.output, event))

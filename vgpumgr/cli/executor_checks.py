@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of `host doctor` for GPUs whose engine lends: settings, programs, library, device, unit, cgroups."""
+"""The checks of `host doctor` for GPUs with the engine `lease`: settings, programs, library, device, unit, cgroups."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ _REASON_CHARACTERS = 200
 
 
 def executors(root: Path) -> Iterator[Finding]:
-    """Check that VMs get executors; report nothing if no GPU lends or is configured to lend."""
+    """Check that VMs get executors; report nothing if no GPU has that engine or is configured to have it."""
     sysfs = Sysfs(HostPaths(root))
     try:
         settings = load(sysfs.paths.agent_settings)
@@ -52,7 +52,7 @@ def executors(root: Path) -> Iterator[Finding]:
 
 
 def _lending(sysfs: Sysfs, settings: HostSettings) -> Iterator[tuple[str, str]]:
-    """Return the GPUs whose engine lends or is configured to lend, with the engine that each has now."""
+    """Return the GPUs that have the engine `lease` or are configured to have it, each with its present engine."""
     try:
         gpus = sysfs.gpus()
     except VgpumgrError:  # another check reports this
@@ -97,7 +97,7 @@ def _executor(root: Path, gpu: str, settings: ExecutorSettings, where: Path) -> 
 
 
 def _refusal(root: Path, settings: ExecutorSettings) -> str | None:
-    """Return why no child can serve, None if one can. The programs themselves test this."""
+    """Return why no executor can run, None if one can. The programs test this themselves."""
     command = [str(_below(root, settings.program)), "--check", *settings.options()]
     try:
         tried = subprocess.run(

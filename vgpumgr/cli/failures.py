@@ -21,7 +21,7 @@ class Status(IntEnum):
     NO_CAPACITY = 6
     UNREACHABLE = 7
     WARNINGS = 8  # `host doctor` warns, `host probe-gpu` is inconclusive, or `simulate` misses a target
-    PROGRAM_UNUSABLE = 126  # of `run`, like those of env(1) and shells
+    PROGRAM_UNUSABLE = 126  # this status and the next: of `run`, as in env(1) and shells
     PROGRAM_MISSING = 127
     INTERRUPTED = 130
     BROKEN_PIPE = 141
@@ -127,13 +127,13 @@ def printable(text: str) -> str:
 def lines(error: errors.VgpumgrError, *, takes: Collection[str] = ()) -> list[str]:
     """Return the lines to print for people: what happened and what to do next, then the reasons.
 
-    `takes`: the options of the command; members are named by them.
+    `takes`: the command's options. A member that has one of these options is named by the option.
     """
     shown = [f"{error.code}: {error}"]
     if isinstance(error, errors.ApiError):
         for reason in error.reasons:
             field = f"{reason.field}: " if reason.field else ""
-            if str(error) == reason.detail or str(error).endswith(f"{field}{reason.detail}"):  # the first line says it
+            if str(error) == reason.detail or str(error).endswith(f"{field}{reason.detail}"):  # in the first line
                 continue
             times = "" if reason.count is None else f" ({reason.count} GPU{'' if reason.count == 1 else 's'})"
             shown.append(f"{reason.code}: {field}{reason.detail}{times}")
@@ -145,7 +145,7 @@ def lines(error: errors.VgpumgrError, *, takes: Collection[str] = ()) -> list[st
 
 
 def document(error: errors.VgpumgrError) -> str:
-    """Return the problem as JSON: the API's document, or one of the same form without an HTTP status."""
+    """Return the problem as JSON: the API's document, or a document of the same form without an HTTP status."""
     if isinstance(error, errors.ApiError):
         content = error.problem.model_dump(mode="json")
     else:

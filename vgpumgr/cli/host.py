@@ -130,7 +130,7 @@ def drain(
     try:
         begun.extend(begun_or_joined(session, name, body, if_generation) for name in names)
     finally:
-        # If a later drain is refused, this still reports those that began.
+        # If a later drain is refused, this still reports the drains that began.
         if wait_s is None or len(begun) < len(names):
             present(session, begun, single=len(names) == 1)
     if wait_s is not None:
@@ -150,13 +150,13 @@ def _act(
     try:
         changed.extend(do(session.client, name, _seen(session, name, if_generation)) for name in names)
     finally:
-        # If a later change is refused, this still reports those that were made.
+        # If a later change is refused, this still reports the changes that were made.
         if changed:
             show(session, kind_of("host"), changed, single=len(names) == 1)
 
 
 def _check(names: Sequence[str], if_generation: int | None) -> None:
-    """Refuse no hosts, a host named twice, and several hosts with one generation. ArgumentError."""
+    """Check the names. ArgumentError for a host named twice, and for a generation with several hosts."""
     for name in names:
         checked_name(name, "host")
     if twice := next((name for name in names if names.count(name) > 1), None):

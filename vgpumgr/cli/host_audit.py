@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Difference(StrEnum):
-    """How claims and domains can differ. Other programs match these strings: never change one or its meaning."""
+    """How claims and domains can differ. Other programs match these strings: never change a string or its meaning."""
 
     VM_UNDEFINED = "vm.undefined"
     VM_WITHOUT = "vm.without_slice"

@@ -25,9 +25,11 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """`listed` reads a list with filters, `found` one object. `found` accepts a `name`, and ``-o name`` prints it.
+    """A kind of object.
 
-    `choices`: the values of filters that have a fixed set. They are repeated here so that `--help` needs no models.
+    `listed` reads a list with filters. `found` reads one object by its name, which `name` returns and ``-o name``
+    prints. `choices`: the values of filters that have a fixed set. The values are repeated here, so that `--help` needs
+    no models.
     """
 
     singular: str
@@ -50,7 +52,7 @@ def kind_of(word: str) -> Kind:
 
 
 def checked_name(text: str, what: str) -> str:
-    """Return `name` if the API could know it. ArgumentError."""
+    """Return `text` if it can be the name of an object. ArgumentError."""
     if not _NAME.fullmatch(text):
         raise ArgumentError(
             f"{what} {text[:80]!r} is not a name: a name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
@@ -116,7 +118,7 @@ def _hosts(client: "Client", filters: Mapping[str, Any]) -> "Iterable[Host]":
 
 
 def _new(host: "Host") -> bool:
-    """Whether the host has no epoch yet; the first enrolment confirms it."""
+    """Whether the host has no epoch yet. Its first enrolment confirms an epoch, so an operator need not."""
     return not host.enrolled and not host.agent_version
 
 
@@ -165,7 +167,7 @@ def _slice(claim: "Slice") -> tuple[str, ...]:
 
 def _operation(operation: "Operation") -> tuple[str, ...]:
     progress, moved = operation.progress, (operation.result or {}).get("moved")
-    # A re-homing is done when its request returns. So it reports no progress; its result counts the moved claims.
+    # A re-homing is already complete when created, and so has no progress. Its result counts the moved claims.
     total, left = (moved, 0) if isinstance(moved, int) and not progress.total else (progress.total, progress.left)
     done = f"{total - left}/{total}"
     error = operation.error.code if operation.error else "-"
@@ -208,7 +210,7 @@ def _one_of(kind: str, name: str, candidates: "Iterable[BaseModel]", *, hint: st
 
 def _find_gpu(client: "Client", name: str) -> "BaseModel":
     host, _, _ = name.rpartition("/")
-    gpus = client.gpus(host=checked_name(host, "host") if host else None)  # a fleet has tens of thousands
+    gpus = client.gpus(host=checked_name(host, "host") if host else None)  # not the tens of thousands of a whole fleet
     matches = (gpu for gpu in gpus if name in (gpu.address, f"{gpu.host}/{gpu.address}", str(gpu.id)))
     return _one_of("gpu", name, matches, hint="give HOST/ADDRESS")
 
@@ -238,7 +240,7 @@ def _find_audit(_: "Client", name: str) -> "BaseModel":
     )
 
 
-FENCED = "fenced"  # the table shows this word instead of the host's state
+FENCED = "fenced"  # shown in the table in place of the host's state
 HOST_STATES = ("ready", "cordoned", "draining", "maintenance", "lost")
 SLICE_STATES = ("claimed", "prepared", "attached", "releasing", "failed", "orphaned", "lost")
 AUDIT_FILTERS = ("tenant", "actor", "action", "object", "request_id", "since", "until")

@@ -48,7 +48,7 @@ class ReasonOption(StrEnum):
 
 
 class ByOption(StrEnum):
-    """Whom a row covers, without importing the models for `--help`."""
+    """What the rows are grouped by, without importing the models for `--help`."""
 
     ACCOUNT = "account"
     TENANT = "tenant"

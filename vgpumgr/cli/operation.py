@@ -109,7 +109,7 @@ def wait(session: Session, begun: Sequence["Operation"], wait_s: float, *, singl
         ends = (each if each.done else _followed(session, each.id, deadline_s, answered=True) for each in begun)
         done.extend(ends)
     finally:
-        # If the wait for a later operation times out, this still reports those that ended.
+        # If the wait for a later operation times out, this still reports the operations that ended.
         if done:
             present(session, done, single=single)
     _require_success(done)
@@ -118,8 +118,8 @@ def wait(session: Session, begun: Sequence["Operation"], wait_s: float, *, singl
 def _followed(session: Session, operation_id: UUID, deadline_s: float, *, answered: bool) -> "Operation":
     """Return an operation once it is done. WaitEndedError.
 
-    A note is printed whenever less of the operation is left. If the API has `answered` before, its outages are waited
-    out.
+    Prints a note whenever the operation has made progress. If the API has `answered` before, this waits while the API
+    is unreachable.
     """
     told = None
     while True:

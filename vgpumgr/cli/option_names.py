@@ -21,13 +21,13 @@ _RENAMED = {
     "window_bytes": "--window",
 }
 _FIELD = re.compile(r"(?:\$|query)\.([a-z_]+)(?:\[\d+\])?")
-"""A member, without the index of a list: a repeated option has no index."""
+"""A member's name. A list's index is left out, because a repeated option has no index."""
 _COMPOUND = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 _PLAIN = {
     "field.invalid": re.compile(r"\b(?:since|until)\b"),
     "host.online": re.compile(r"\bforce\b"),
 }
-"""Members that are English words as well, by the code of refusals in which they are members."""
+"""Members whose names are also English words, by the code of the refusals in which the word means the member."""
 
 
 def option_of(member: str) -> str:
@@ -36,7 +36,7 @@ def option_of(member: str) -> str:
 
 
 def in_options(error: ApiError, text: str, takes: Collection[str]) -> str:
-    """Return a refusal's text with the options in `takes` in place of members. Members without such an option stay."""
+    """Return a refusal's text with the options in `takes` in place of members. Other members stay unchanged."""
 
     def typed(member: re.Match[str]) -> str:
         option = option_of(member[0])

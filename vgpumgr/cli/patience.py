@@ -14,7 +14,7 @@ PAUSE_S = 2.0
 
 
 def patiently(session: Session, ask: Callable[[], Answer], *, until_s: float) -> Answer:
-    """Return what `ask` returns. While the API is unreachable or busy, ask again; one note says so.
+    """Return what `ask` returns. While the API is unreachable or busy, call `ask` again; print one note about this.
 
     `until_s`: a time of the session's clock, after which any error of `ask` is raised.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host probe-gpu`: measures what this host's driver and GPU really honour, and what follows from it."""
+"""`host probe-gpu`: measures which settings this host's driver and GPU honour, and what they can enforce."""
 
 import math
 import re

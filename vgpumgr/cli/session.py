@@ -87,7 +87,7 @@ class Session:
         self.write(text if text.endswith("\n") or not text else text + "\n")
 
     def write(self, text: str) -> None:
-        """Write to standard output without buffering. OutputError. If the reader has gone, the program ends quietly."""
+        """Write to standard output without buffering. OutputError. If the reader is gone, the program ends quietly."""
         try:
             sys.stdout.write(text)
             sys.stdout.flush()
@@ -146,7 +146,7 @@ def complain(text: str) -> None:
 
 
 def _forget(stream: TextIO) -> None:
-    """Discard what a stream still buffers: the interpreter flushes it once more at exit, and would complain."""
+    """Discard a stream's buffer. Otherwise the interpreter flushes it at exit, and reports the error again."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(devnull, stream.fileno())

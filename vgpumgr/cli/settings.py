@@ -38,7 +38,7 @@ class Settings:
 def settings(options: Options, env: Mapping[str, str], *, operator_token: Path = OPERATOR_TOKEN) -> Settings:
     """Gather the settings. SettingsError; its text never contains a token."""
     for option in KEYS:
-        if getattr(options, option) == "":  # a script's variable was not set; another source would be a surprise
+        if getattr(options, option) == "":  # probably an unset variable of a script, so use no other source
             raise SettingsError(f"--{option.replace('_', '-')} is empty; give a value, or leave the option out")
     file = _configuration(env)
     url = options.url or env.get("VGPUMGR_URL") or file.get("url") or DEFAULT_URL

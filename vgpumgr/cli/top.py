@@ -87,8 +87,8 @@ def top(
             samples.add(session.client.usage(host=host))
             rows = [row for row in samples.rows() if tenant in (None, row.tenant)]
             told = {(row.host, row.gpu): samples.reported_at(row.host, row.gpu) for row in rows}
-            # A live display lists the tenants even before there are figures. With a fixed number of tables the first
-            # one waits for figures, because a host whose counters do not move reports nothing new for minutes.
+            # A live display lists the tenants even before there are figures. With a fixed number of tables the
+            # first table waits for figures, because a host whose counters do not move reports nothing new for minutes.
             awaited = counted and shown is None and not samples.complete(told)
             fresh = told != shown and not awaited
             late = counted and session.clock() >= deadline_s
@@ -102,7 +102,7 @@ def top(
 
 
 def _deadline_s(session: Session, interval_s: float) -> float:
-    """Return when a table is printed even if nothing new was reported."""
+    """Return the time at which a table is printed even if nothing new was reported."""
     return session.clock() + max(REPORTS_S, 3 * interval_s)
 
 

@@ -18,9 +18,9 @@ GpuKey = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A tenant's group on one GPU. Shares are of the whole time between the reports; None without two reports.
+    """A tenant's group on one GPU. Shares are fractions of the time between two reports; None without two.
 
-    `entitled_share` is also None for a group that ran nothing and wanted nothing: its part went to the others.
+    `entitled_share` is also None for a group that ran nothing and wanted nothing: other groups got its part.
     """
 
     host: str
@@ -75,10 +75,10 @@ class Samples:
 
 
 def rows(before: "Sequence[Usage]", after: "Sequence[Usage]") -> list[Row]:
-    """Return what happened on one GPU between two of its reports.
+    """Return the rows of one GPU's groups from two reports of its host.
 
-    A group is entitled if it ran, or its cap held it back, in that time. A group whose counters restarted has no
-    figures. If the GPU's counters restarted, none of its groups has figures.
+    A group is entitled to a share if it ran, or its cap held it back, between the reports. A group whose
+    counters restarted has no figures. If the GPU's counters restarted, none of its groups has figures.
     """
     earlier = {entry.tenant: entry for entry in before}
     window_ns = _window_ns(earlier, after)
@@ -120,7 +120,7 @@ def _row(entry: "Usage", pair: "tuple[Usage, Usage] | None", window_ns: int, sha
 
 
 def _window_ns(earlier: "Mapping[str, Usage]", after: "Sequence[Usage]") -> int:
-    """Return the time between the reports by the GPU's clock, 0 if that clock went back."""
+    """Return the time between the reports by the GPU's clock, 0 if the clock went back."""
     spans = [entry.wall_ns - earlier[entry.tenant].wall_ns for entry in after if entry.tenant in earlier]
     return max(spans[0], 0) if spans else 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API as Python calls, for the CLI and the host agent. One method for each route, typed with the wire models.
+"""The API as Python calls, for the CLI and the host agent. Each route has a method, typed with the wire models.
 
 Lists are read page by page while they are used. Every method raises ApiError, ApiUnreachableError or ApiAnswerError,
 and ArgumentError for an impossible name. Threads may share a client.
@@ -27,7 +27,7 @@ __all__ = ["Client"]
 
 
 class Client(TenantCalls, HostCalls, SliceCalls, OperationCalls, RecordCalls, UsageCalls, FleetCalls):
-    """Without a `token`, only `versions` and `health` work, or a client certificate. `timeout_s`: limit of one attempt.
+    """Without `token` and `certificate_file`, only `versions` and `health` work. `timeout_s`: limit of one attempt.
 
     `certificate_file`: PEM, key and certificate of a host's agent, shown to an API behind ``https://``. SettingsError
     for unusable arguments, and for a token over ``http://`` to another machine.

@@ -65,7 +65,7 @@ class Calls:
         try:
             self._api.call("DELETE", path, Loose, if_match=if_match, params=trial(validate_only))
         except ApiError as error:
-            # An earlier attempt, whose answer was lost, may have deleted the object. A repeated attempt then does not
+            # An earlier attempt, whose answer was lost, may have deleted the object, so that this attempt does not
             # find it.
             if validate_only or not (error.repeated and error.code == Code.OBJECT_UNKNOWN):
                 raise

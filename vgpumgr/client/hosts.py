@@ -32,8 +32,8 @@ class HostCalls(Calls):
         return self._get(f"/v1/hosts/{segment(name)}", Host)
 
     def create_host(self, host: HostCreate, *, idempotency_key: str | None = None) -> HostCreated:
-        """Create a host. ApiError ``secret.shown`` if this key created one before; `reenroll` then gives a token."""
-        # The API shows a secret only once, so no request whose answer has one is repeated.
+        """Create a host. ApiError ``secret.shown`` if this key created one already; `reenroll` then gives a token."""
+        # The API shows a secret only once, so a request whose answer contains a secret is never repeated.
         return self._post("/v1/hosts", HostCreated, host, idempotency_key=idempotency_key, repeatable=False)
 
     def patch_host(self, name: str, patch: HostPatch, *, if_match: Match, validate_only: bool = False) -> Host:
@@ -43,7 +43,7 @@ class HostCalls(Calls):
         self._delete(f"/v1/hosts/{segment(name)}", if_match, validate_only=validate_only)
 
     def confirm_epoch(self, name: str, *, if_match: Match | None = None, validate_only: bool = False) -> Host:
-        """Confirm a host's epoch. `if_match`: of the host when it was compared; valid in that epoch only."""
+        """Confirm a host's epoch. `if_match`: the ETag of the compared state of the host, valid in one epoch only."""
         path, params = f"/v1/hosts/{segment(name)}:confirm-epoch", trial(validate_only)
         return self._post(path, Host, if_match=if_match, params=params)
 

@@ -18,7 +18,7 @@ class OperationCalls(Calls):
         return self._pages("/v1/operations", Operation, kind=kind, target=target, state=state)
 
     def operation(self, operation_id: UUID, *, wait_s: int = 0) -> Operation:
-        """Return an operation. With `wait_s` (at most 60), wait until it is done, but no longer than that."""
+        """Return an operation. With `wait_s` (at most 60), wait until it is done, but no longer than `wait_s`."""
         return self._api.demand(
             "GET",
             f"/v1/operations/{operation_id}",

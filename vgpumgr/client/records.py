@@ -30,8 +30,8 @@ class RecordCalls(Calls):
     ) -> Iterator[Event]:
         """Events with a larger number than `after`, oldest first, up to now.
 
-        ApiError ``watch.expired`` if some are no longer kept, or if the database was restored. `epoch`: that of the
-        page from which `after` was taken.
+        ApiError ``watch.expired`` if some are no longer kept, or if the database was restored. `epoch`: the epoch
+        of the page from which `after` was taken.
         """
         while True:
             params = {"after": after, "page_size": PAGE_SIZE, "about": about, "tenant": tenant, "epoch": epoch}

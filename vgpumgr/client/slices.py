@@ -72,7 +72,7 @@ class SliceCalls(Calls):
         return self._post(f"/v1/slices/{slice_id}:move", Slice, move, **options)
 
     def abort_move(self, slice_id: UUID, *, if_match: Match | None = None, validate_only: bool = False) -> Slice:
-        """Give up a slice that was to replace another one; return the other one."""
+        """Give up a slice that was to replace another slice; return the other slice."""
         path, params = f"/v1/slices/{slice_id}:abort-move", trial(validate_only)
         return self._post(path, Slice, if_match=if_match, params=params, repeatable=False)
 

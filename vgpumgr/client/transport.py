@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One request and its answer: the bearer token, idempotency keys, bounded retries, and errors in words.
 
-A request is repeated with the same Idempotency-Key when the connection was lost or the API was busy, but only if doing
-it twice has the same effect as once. A request that was refused because of too many requests is also repeated. The
-token appears in no message and in no repr.
+After a lost connection the request is sent again, with the same Idempotency-Key, but only if sending it twice has the
+same effect as sending it once. A request that was not carried out is always sent again: no connection was made, or the
+API answered that it is busy (408, 429, 503). The token appears in no message and in no repr.
 """
 
 import contextlib
@@ -118,7 +118,7 @@ class Transport:
         """Return the answer, None for an empty one. ApiError, ApiUnreachableError, ApiAnswerError.
 
         `repeatable` False: a second request would not have the same effect, so it is not sent again after a lost
-        connection. `idempotency_key`: of a POST; without one, this call makes a new key.
+        connection. `idempotency_key`: the key of a POST; by default this call makes a new key.
         """
         response, repeated = self._attempts(
             method,
@@ -139,7 +139,7 @@ class Transport:
     def stream(self, path: str, *, params: Params, headers: Mapping[str, str], silence_s: float) -> "Iterator[Answer]":
         """Make one attempt at an endless answer, and yield its pieces. ApiError, ApiUnreachableError, ApiAnswerError.
 
-        ApiUnreachableError also if nothing arrives for `silence_s`, or if the connection ends in the middle.
+        Raises ApiUnreachableError also if nothing arrives for `silence_s`, or if the connection ends in the middle.
         """
         import httpx2
 
@@ -157,7 +157,7 @@ class Transport:
             raise ApiAnswerError(f"{self.url}: the answer is not valid HTTP: {_words(error)}") from None
 
     def pause(self, pause_s: float) -> None:
-        """Wait like between attempts."""
+        """Wait, in the same way as between the attempts of a request."""
         self._sleep(pause_s)
 
     def demand(self, method: str, path: str, kind: type[Model], **options: Any) -> Model:
@@ -188,7 +188,7 @@ class Transport:
                     method, path, content=content, params=params, headers=dict(headers), timeout=timeout_s
                 )
             except httpx2.ConnectError as error:
-                # Nothing was sent. A TLS failure is not repeated, because it would only fail again.
+                # Nothing was sent. After a TLS failure there is no other attempt, which would fail in the same way.
                 if pause_s is None or _tls(error):
                     raise self._unreachable(error) from None
             except httpx2.TimeoutException as error:

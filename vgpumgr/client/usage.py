@@ -57,7 +57,7 @@ class UsageCalls(Calls):
         tenant: str | None = None,
         reason: str | None = None,
     ) -> Iterator[UnbookedRow]:
-        """Counts of hosts that the ledger does not have, of hours that begin at `since` or later, before `until`."""
+        """Counts that the ledger does not have, for hours that begin at or after `since` and before `until`."""
         filters = {"since": since, "until": until, "host": host, "tenant": tenant, "reason": reason}
         return self._pages("/v1/usage/unbooked", UnbookedRow, **filters)
 

@@ -27,9 +27,9 @@ WORTH_ANOTHER_TRY = (429, 502, 503, 504)
 
 
 def follow(api: Transport, params: Params) -> Iterator[Event]:
-    """Yield events for ever. `params`: of the first request.
+    """Yield events for ever. `params`: the query of each request.
 
-    An API that cannot be reached at first is an error. If it goes away later, the watch waits for it.
+    An API that cannot be reached at first is an error. If the API goes away later, the watch waits until it is back.
     """
     position = ""
     last, failures = 0, 0

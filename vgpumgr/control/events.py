@@ -3,7 +3,7 @@
 
 A Watch gives a snapshot first, then events. Whenever the kernel could not report something (a slow reader, a storm),
 the Watch gives a new snapshot. So the reader's knowledge is never older than the last item from the Watch. An event may
-be older than the snapshot before it: it only says that something happened, and the object has the present state.
+be older than the snapshot before it. An event therefore says only that something happened; read the object's state.
 """
 
 import errno
@@ -116,13 +116,13 @@ class Watch:
                 if first.sequence <= self._known + 1:
                     self._known = max(self._known, first.sequence)
                     return self._received.popleft()
-                self._known = first.sequence - 1  # the snapshot has the missing events, or their GPU is gone
+                self._known = first.sequence - 1  # missing events are part of the snapshot, or of a GPU that is gone
                 self._stale = True
             elif not self._receive(deadline):
                 return None
 
     def _snapshot(self) -> Snapshot:
-        gpus = self._control.gpus()  # read first, so its event number is not newer than the rest
+        gpus = self._control.gpus()  # read first, so that `sequence` is not newer than the rest
         snapshot = Snapshot(
             sequence=max((gpu.event_seq for gpu in gpus), default=0),
             gpus=tuple(gpus),

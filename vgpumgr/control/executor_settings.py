@@ -39,8 +39,8 @@ class ExecutorSettings:
 
     `directory`: the directory of the programs. `memory_max_bytes`, `tasks_max`, `cpu_max_permille` (1000 is one
     processor): limits of all processes of one slice on the host, 0 for no limit. `nvidia`: the N of /dev/nvidiaN, whose
-    channels the gate stops; None if unknown, or not NVIDIA's. `compile_cache_bytes`, `gate_limit_ms`: see
-    `vgpu-executor --help`.
+    channels the gate stops; None if N is unknown or the GPU is not NVIDIA's. `compile_cache_bytes`, `gate_limit_ms`:
+    see `vgpu-executor --help`.
     """
 
     library: Path | None = None
@@ -183,7 +183,7 @@ def _driver(where: str, said: object, engine: str) -> str:
 
 
 def _workload(where: str, said: Mapping[str, Any], executor: ExecutorSettings) -> tuple[bool, str]:
-    """Return whether a GPU is for processes, and the group whose users may start them."""
+    """Return whether a GPU is for processes, and the group whose users may start these."""
     workload, group = said.get("workload", "vm"), said.get("socket_group", "")
     if workload not in ("vm", "process"):
         raise ValueError(f'{where}.workload: must be "vm", or "process" for programs of this host')

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from vgpumgr.control import wire
 from vgpumgr.errors import ControlProtocolError
 
-CONTROL_FAMILY = 16  # the controller itself; also its group, which announces new and removed families
+CONTROL_FAMILY = 16  # number of the controller, and of its group, which announces new and removed families
 DELETE_FAMILY = 2
 GET_FAMILY = 3
 FAMILY_ID = 1

@@ -83,7 +83,7 @@ def adoptable(paths: HostPaths) -> dict[str, str]:
 def unusable(sysfs: Sysfs, *, bound_only: bool = False) -> list[Unusable]:
     """Return every configured GPU that cannot be shared at present, with the reason.
 
-    `bound_only`: check only that the module has the GPU, not its engine and access rights.
+    `bound_only`: check only that the GPU is bound or adopted, not its engine and access rights.
     """
     try:
         gpus = listed(sysfs.paths)
@@ -167,7 +167,7 @@ def _is_listed(paths: HostPaths, gpu: str) -> bool:
 
 
 def _engine(sysfs: Sysfs, gpu: str) -> Unusable | None:
-    """Unreadable settings ask for no engine here; the start of an executor refuses them."""
+    """Return a wrong engine. Unreadable settings are not reported here; the start of an executor reports them."""
     try:
         wanted = load(sysfs.paths.agent_settings).of(gpu).engine
         present = sysfs.read_gpu(gpu, "engine") if wanted else ""

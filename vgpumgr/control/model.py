@@ -78,14 +78,16 @@ class Tenant:
     Without `configured`, the tenant is only a name that slices carry: parameters and counters are 0, and the slices run
     nothing. `cap_us` 0: no cap. `burst_us` 0: one timeslice. `generation`: for `if_generation`. `slices`: the number of
     slices that name the tenant. `id`: identifies the set of counters; a tenant that is deleted and configured again
-    gets another id. 0 if the module does not report it. `uncut_runs`: ended by the timeslice. `short_uncut_runs`: those
-    of them that were shorter than the timeslice, always 0. `longest_run_ns`: since the present timeslice was set.
-    `lag_ns`: the time that the engine owes the group, negative if the group is in debt; it grows and shrinks.
+    gets another id. 0 if the module does not report it. `uncut_runs`: runs that the timeslice ended.
+    `short_uncut_runs`: those of `uncut_runs` that were shorter than the timeslice; a check, always 0.
+    `longest_run_ns`: the longest run since the present timeslice was set. `lag_ns`: the time that the engine owes the
+    group, negative if the group is in debt; it grows and shrinks.
 
     `mode`: "fair" or "strict". `band`: "fair", or "latency"; in "fair", `reserve_us` to `inversion_burst_us` are 0.
-    `latency_ns`: the part of `run_ns` that used the reservation. `hold_ns`: the part of it in which the engine idled
-    for the tenant. `demotions`: how often the reservation was used up. `fills`: pieces that others executed during
-    `holds`. `inversion_ns`: the part of their time in which the tenant had work. `ghost_ns`: the part of `run_ns` in
+    `latency_ns`: the part of `run_ns` that used the reservation. `hold_ns`: the part of `latency_ns` in which
+    the engine idled for the tenant. `demotions`: how often the reservation was used up. `fills`: pieces that other
+    tenants executed during `holds`. `inversion_ns`: the part of the pieces' time in which this tenant had work.
+    `ghost_ns`: the part of `run_ns` in
     which the engine idled in turns of slices without work. `throttled`: the group's cap has run out.
     """
 
@@ -193,8 +195,8 @@ class Event:
 
     The event is about a slice if `slice` is not "", else about a tenant if `tenant` is not "", else about the GPU.
     `sequence`: counts the events of all GPUs. `pid`, `comm`: in "revoked", the process that had the slice open.
-    `error`, `error_index`: in "fault". `length_ns`, `limit_ns`: in "overrun". In "lost", `count` events could not be
-    reported.
+    `error`, `error_index`: set in "fault". `length_ns`, `limit_ns`: set in "overrun". In "lost", `count` events could
+    not be reported.
     """
 
     kind: EventKind

@@ -85,7 +85,7 @@ class Control:
         return _tenant(self._do(Command.TENANT_GET, {TenantAttribute.GPU: gpu, TenantAttribute.TENANT: tenant}))
 
     def tenants(self, gpu: str | None = None) -> list[Tenant]:
-        """Return the tenants of one GPU, or of all, including those that only a slice names. UnknownGpuError."""
+        """Return the tenants of one GPU or of all GPUs, also those that only a slice names. UnknownGpuError."""
         return [_tenant(found) for found in self._dump(Command.TENANT_GET, _given({TenantAttribute.GPU: gpu}))]
 
     def slice(self, uuid: str) -> Slice:
@@ -93,7 +93,7 @@ class Control:
         return _slice(self._do(Command.SLICE_GET, {SliceAttribute.UUID: uuid}))
 
     def slices(self, gpu: str | None = None) -> list[Slice]:
-        """Return the slices of one GPU, or of all. UnknownGpuError."""
+        """Return the slices of one GPU or of all GPUs. UnknownGpuError."""
         return [_slice(found) for found in self._dump(Command.SLICE_GET, _given({SliceAttribute.GPU: gpu}))]
 
     # ---- setting
@@ -111,8 +111,9 @@ class Control:
         """Change how a GPU is shared; return its new generation.
 
         `policy`: "best_effort", "equal_share" or "fixed_share". An argument that is None keeps its value, or takes the
-        default of a new policy. BusyError to change the policy while a tenant is configured, or a value that tenants
-        rely on; UnknownGpuError, InvalidFieldError, OutOfRangeError, StaleGenerationError, NotPermittedError.
+        default of a new policy. BusyError if the policy changes while a tenant is configured, or if a value on
+        which tenants rely changes; UnknownGpuError, InvalidFieldError, OutOfRangeError, StaleGenerationError,
+        NotPermittedError.
         """
         request: Options = {
             GpuAttribute.NAME: name,
@@ -207,8 +208,8 @@ class Control:
     ) -> None:
         """Assign a slice to a tenant ("" to none), and set its weight and cap inside the tenant's group.
 
-        An argument that is None keeps its value. With a tenant that is not configured yet, the slice runs nothing.
-        BusyError to change the tenant of an open slice; NotFoundError, InvalidFieldError, OutOfRangeError,
+        An argument that is None keeps its value. A slice of a tenant that is not configured yet runs nothing.
+        BusyError if the tenant of an open slice changes; NotFoundError, InvalidFieldError, OutOfRangeError,
         NoCapacityError, NotPermittedError.
         """
         request: Options = {
@@ -244,7 +245,7 @@ class Control:
         raise DumpInterruptedError(f"{_operation(command)}: the list changed during each of {_DUMP_ATTEMPTS} attempts")
 
     def _exchange(self, command: Command, flags: int, attributes: bytes) -> tuple[list[bytes], bool]:
-        """Return the attributes of each answer, and whether a list was interrupted, which any message may say."""
+        """Return the attributes of each answer, and whether any message says that the list was interrupted."""
         with self._lock:
             answers, interrupted, status = self._transact(
                 self._family, flags, command, protocol.FAMILY_VERSION, attributes
@@ -266,7 +267,7 @@ class Control:
                 raise ControlProtocolError("an answer was longer than the receive buffer")
             for message in wire.decode_messages(datagram):
                 if message.sequence != self._sequence:
-                    continue  # answers a request that an exception interrupted
+                    continue  # answers an earlier request, whose caller an exception interrupted
                 interrupted |= bool(message.flags & wire.DUMP_INTERRUPTED)
                 if message.type in (wire.ERROR, wire.DONE):
                     return answers, interrupted, wire.decode_status(message)
@@ -300,7 +301,7 @@ def _number_of(command: Command, field: str, words: type[IntEnum], word: str | N
 
 
 def _words(values: dict[str, Any], words: Mapping[str, type[IntEnum]]) -> None:
-    """Replace numbers by the words of their enums. Members that an older module left out stay out."""
+    """Replace numbers by the names in their enums. Members that an older module does not report stay absent."""
     for name, numbers in words.items():
         if name in values:
             values[name] = numbers(values[name]).name.lower()
@@ -330,7 +331,7 @@ def _encode(command: Command, values: Values) -> bytes:
 
 
 def decode_values(attributes: AttributeSet, data: bytes) -> dict[str, Any]:
-    """Return values by the header's names in lower case, without unknown attributes of a newer module."""
+    """Return values by the header's names in lower case. Unknown attributes of a newer module are left out."""
     values: dict[str, Any] = {}
     for number, payload in wire.decode_attributes(data):
         kind = attributes.type_of(number)
@@ -354,7 +355,7 @@ def _refusal(command: Command, status: wire.Status, request: bytes) -> Exception
             (n for at, n, _ in wire.locate_attributes(request) if at + wire.BODY_OFFSET == status.offset), None
         )
     reason = status.reason
-    if number is None:  # a refused list only has a text, which begins with the attribute's name
+    if number is None:  # a refusal of a list names the attribute only in its text
         number = next((n for n in attributes.numbers if reason.startswith(f"{attributes.field_of(n)}:")), None)
     if status.limits:
         reason += f" ({status.limits[0]}..{status.limits[1]})"

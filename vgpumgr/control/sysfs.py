@@ -147,7 +147,7 @@ class Sysfs:
             return None
 
     def bind(self, address: str, driver: str = DRIVER) -> None:
-        """Bind a PCI function to a driver, and unbind it from another one. The binding survives a probe of all drivers.
+        """Unbind a PCI function from its driver, and bind it to `driver`. The binding survives a probe of all drivers.
 
         UnknownGpuError if no function has the address, or if the driver does not accept it.
         """

@@ -25,7 +25,7 @@ SET_PREEMPTION_MODE = 0x20801210
 DISABLE_CHANNELS = 0x2080110B
 
 GATE_BRANCH = 580
-"""Of the driver, on which disabling channels was measured: native/rm_abi.h."""
+"""The driver branch on which disabling channels was measured: native/rm_abi.h."""
 _DISABLE_MOST = 64
 
 SETS_COMPUTE = 0x1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The few calls of the CUDA driver API that the loads need, made on the driver's own library: no toolkit, no compiler.
 
-Kernels are PTX text, which the driver compiles for the present GPU (`kernels.ptx`). A process has one context. Only the
-thread that created it may call, and other threads while they are attached.
+Kernels are PTX text, which the driver compiles for the present GPU (`kernels.ptx`). A process has one context. Only
+the thread that created the context may make calls, and other threads while they are attached to it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A GPU as the driver describes it. `mig`: it is divided. `compute_mode`, `virtualization`: NVML's numbers.
+    """A GPU as the driver describes it. `mig`: the GPU is divided. `compute_mode`, `virtualization`: NVML's numbers.
 
     `failed`: why the driver does not describe the GPU; unknown members are "?" then.
     """
@@ -179,12 +179,12 @@ def opened(library: Any = None) -> Iterator[Nvml]:
     try:
         yield Nvml(library)
     finally:
-        with contextlib.suppress(library.NVMLError):  # the error in the body may have closed it
+        with contextlib.suppress(library.NVMLError):  # after an error in the body, NVML may already be closed
             library.nvmlShutdown()
 
 
 def chosen(gpus: Sequence[Gpu], names: Sequence[str]) -> list[Gpu]:
-    """Return the GPUs with these indexes or UUIDs, each once; all GPUs without names. ProbeRefusedError."""
+    """Return the GPUs with these indexes or UUIDs, each once; all GPUs if no names are given. ProbeRefusedError."""
     if not gpus:
         raise refuse(Refusal.NO_GPU, "the driver is loaded and lists no GPU")
     if not names:

@@ -30,7 +30,7 @@ PATIENCE_S = 60.0
 EDGE = 0.1
 # Graphics and compute engines, by the driver's numbers.
 KERNEL_ENGINES = range(1, 9)
-# Variables that make launches wait for their end, or keep kernels from being compiled.
+# Environment variables that make launches synchronous, or keep kernels from being compiled.
 SPOILING = ("CUDA_LAUNCH_BLOCKING", "CUDA_DISABLE_PTX_JIT")
 
 
@@ -66,8 +66,8 @@ class Tenant:
 
     timeslice_us: None keeps the timeslice that libcuda asks for. rounds: work of a kernel; None: it is measured so that
     a kernel takes `kernel_us`, which only works without a competing process. period_us: one kernel every period instead
-    of as many as fit. processes: their number, each with its own context. mark_at_s: when `at_mark` is called while the
-    tenant works. program: a program in place of the load, with the same protocol.
+    of as many as fit. processes: number of processes, each with its own context. mark_at_s: time of the call of
+    `at_mark`, while the tenant works. program: a program in place of the load, with the same protocol.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Result:
     mark_ns: Sequence[int]
 
     def done_until(self, t_ns: float) -> float:
-        """Return the number of launches done by then. Between two launches, progress counts as even."""
+        """Return the number of launches done until `t_ns`, with even progress between two launches."""
         index = bisect_right(self.done_ns, t_ns)
         if index in (0, len(self.done_ns)):
             return float(index)

@@ -69,8 +69,8 @@ class Word:
 class Granularity:
     """The step size of the timeslices that are really obtained.
 
-    `finer_than_us`: the least of `STEPS_US` from which on every step size contradicts the measurements. None if not
-    even the largest does."""
+    `finer_than_us`: the smallest of `STEPS_US` such that this step size and all larger ones contradict the
+    measurements. None if the largest step size does not contradict them."""
 
     finer_than_us: int | None
     because: str
@@ -82,7 +82,7 @@ def verdict(tests: Tests, name: str) -> Verdict:
 
 
 def conclusive(tests: Tests) -> bool:
-    """Whether the rig passed T1 and all tests that then matter were decided. T10 does not matter if T2 fails."""
+    """Whether the rig passed T1 and every relevant test passed or failed. T10 is irrelevant if T2 fails."""
     decided = (Verdict.PASS, Verdict.FAIL)
     needed = ("T2", "T4") if verdict(tests, "T2") == Verdict.FAIL else ("T2", "T4", "T10")
     return verdict(tests, "T1") == Verdict.PASS and all(verdict(tests, name) in decided for name in needed)
@@ -111,7 +111,7 @@ def gate_answer(tests: Tests) -> Use:
 
 
 def _served_alike(tests: Tests) -> bool:
-    """Whether every setting was accepted and ignored. T2 has no result if the driver refused one."""
+    """Whether every setting was accepted and ignored. T2 has no result if the driver refused a setting."""
     ignored = [setting["outcome"] == "ignored" for setting in tests["T2"]["settings"]]
     return honoured(tests) == Honoured.NO and bool(ignored) and all(ignored)
 
@@ -133,7 +133,7 @@ def granularity(tests: Tests) -> Granularity:
 
 
 def _contradicted(rounding: str, step_us: int, settings: list[Mapping[str, Any]]) -> bool:
-    """Whether some share would be impossible if timeslices were whole steps."""
+    """Whether a measured share is impossible if the GPU rounds timeslices to whole steps."""
     for setting in settings:
         a, b = (_rounded(us, step_us, rounding) for us in setting["timeslice_us"].values())
         share = setting["share"]
@@ -148,7 +148,7 @@ def _rounded(us: int, step_us: int, rounding: str) -> int:
 
 
 def words(tests: Tests) -> list[Word]:
-    """Return all words, in the order in which architecture and REST list their members."""
+    """Return a `Word` for each value of each member, members in the order of the architecture and REST documents."""
     return [*_values(tests), *_scope(tests), *_semantics(tests), *_enforced_by(tests)]
 
 

@@ -60,7 +60,7 @@ class Turn:
         return sum(closed_ns + NOTED_LATE_NS < done < open_ns for done in a.done_ns)
 
     def goes_on_after_us(self) -> float | None:
-        """Return the time from the order to open until A's next kernel ends; None if none does."""
+        """Return the time from the order to open until A's next kernel ends; None if no kernel of A ends."""
         assert self.duel is not None
         (a,), (b,) = self.duel.of("A"), self.duel.of("B")
         later = [done - b.mark_ns[0] for done in a.done_ns if done > b.mark_ns[0]]

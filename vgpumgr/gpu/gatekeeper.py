@@ -2,8 +2,8 @@
 """Closes or opens the gate of another process without its cooperation: disables or enables its channels.
 
 `python -m vgpumgr.gpu.gatekeeper close|open LOCK PID FD CLIENT SUBDEVICE CHANNEL...` needs handles that were learnt
-before. It prints JSON: the driver's `status` and the `took_us` of its call, or the `errno` if the kernel refused. LOCK
-is the file that supervisors lock for such calls, because two at the same time both hang. "-" means no lock.
+before. It prints JSON: the driver's `status` and the `took_us` of the call, or the `errno` if the kernel refused. LOCK
+is the file that supervisors lock for such calls, because two calls at the same time both hang. "-" means no lock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOCK = "vgpumgr-gate.lock"
 
 
 def lock_path() -> Path | None:
-    """Return the lock file of this user's supervisors (compute/executor/gate/channels.c); None without a place."""
+    """Return the lock file of this user's supervisors (compute/executor/gate/channels.c); None without a directory."""
     if os.geteuid() == 0:
         return Path("/run", LOCK)
     runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -32,7 +32,7 @@ def lock_path() -> Path | None:
 
 @contextlib.contextmanager
 def alone(path: Path | None) -> Iterator[None]:
-    """Hold the lock that keeps others from making such a call. Without a path there is no lock. Raises OSError."""
+    """Hold the lock that keeps other processes from such a call. Without a path there is no lock. Raises OSError."""
     if path is None:
         yield
         return

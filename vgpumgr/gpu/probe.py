@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SCHEMA = "vgpumgr.probe-gpu/1"
 LOOK_EVERY_S = 0.2
 BRANCHES = range(515, 611)
-"""Of the driver, whose structures the shim knows: native/rm_abi.h."""
+"""The driver branches whose structures the shim knows: native/rm_abi.h."""
 
 
 class Watch:

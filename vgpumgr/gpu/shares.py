@@ -4,7 +4,7 @@
 Two tenants, A and B, do the same work, each in its own channel group. A share is A's part of what both did. T1 checks
 the rig and comes first: unless equal tenants get equal shares, no other test is run, and nothing is concluded. A
 verdict is `pass` if the whole interval lies in the expected range, `fail` if all of it lies outside, and otherwise
-`inconclusive`. A run need not be a whole number of turns, and intervals are widened by the possible error. Each repeat
+`inconclusive`. A run need not be a whole number of turns, so intervals are widened by the possible error. Each repeat
 takes the settings of a test in another order, so that a drift affects all alike.
 """
 
@@ -45,7 +45,7 @@ class Setting:
         return EQUAL if self.a_us is None or self.b_us is None else self.a_us / (self.a_us + self.b_us)
 
     def unseen(self, share: float, duels: Sequence[Duel]) -> float:
-        """Return the possible error of a share: a run may end anywhere within a turn of both tenants."""
+        """Return the possible error of a share, because a run may end anywhere within a turn of both tenants."""
         turn_us = sum(DRIVERS_US if us is None else us for us in (self.a_us, self.b_us))
         return _unseen(share, turn_us, duels)
 
@@ -55,7 +55,7 @@ class Setting:
 
 
 RIG = (Setting(a_us=None, b_us=None), Setting(a_us=2048, b_us=2048))
-# The last two are no multiples of any usual step, so the share shows whether they are rounded to one.
+# The last two are no multiples of any usual step, so the share shows whether timeslices are rounded to a step.
 HONOUR = tuple(
     Setting(a_us=a, b_us=b) for a, b in ((2048, 6144), (1024, 9216), (20_000, 60_000), (1400, 2600), (3100, 4700))
 )
@@ -80,7 +80,7 @@ class Effort:
 
 
 SHORT = Effort()
-# The shim's events when it sets a timeslice, or replaces libcuda's by its own.
+# The shim's events when it sets a timeslice, or replaces libcuda's timeslice by its own.
 _ANSWERED = ("applied", "rewritten")
 Measured = dict[Setting, list[Duel]]
 
@@ -168,7 +168,7 @@ def _described(setting: Setting, duels: Sequence[Duel], found: Interval) -> dict
 
 
 def _statuses(duels: Sequence[Duel], tenant: str) -> list[str]:
-    """Return all statuses that the driver gave when the timeslice was set. It also says OK without effect."""
+    """Return all statuses that the driver gave when the timeslice was set. The driver also says OK without effect."""
     results = [result for duel in duels for result in duel.of(tenant)]
     return sorted({status_word(e["status"]) for result in results for e in result.shim if e["event"] in _ANSWERED})
 
@@ -228,7 +228,7 @@ def _t2(measured: Measured) -> dict[str, Any]:
 
 
 def _outcome(setting: Setting, duels: Sequence[Duel], found: Interval) -> str:
-    """Return honoured, ignored (as if nothing were set), deviates (neither of these), or inconclusive."""
+    """Return honoured, ignored (a share as if no timeslice were set), deviates (any other share), or inconclusive."""
     expected = setting.expected
     as_asked = place(found.widened(setting.unseen(expected, duels)), expected - TOLERANCE, expected + TOLERANCE)
     in_drivers_turns = found.widened(_unseen(EQUAL, 2 * DRIVERS_US, duels))
@@ -262,7 +262,7 @@ def _t4(alone: Sequence[Duel], beside_idle: Sequence[Duel]) -> dict[str, Any]:
 
 
 def _t10(measured: Measured) -> dict[str, Any]:
-    """Throughput falls by switch cost / timeslice. Each repeat gives one line through all timeslices."""
+    """Judge the cost of a switch. Throughput falls by cost / timeslice, so each repeat gives a line over settings."""
     alone = measured.pop(ALONE)
     slices = [setting.a_us or 0 for setting in measured]
     lost = [

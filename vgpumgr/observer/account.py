@@ -17,7 +17,7 @@ from vgpumgr.observer.trace import EndedRun, Happened, Hold, Parked
 class Account:
     """The engine time of one tenant's group on one GPU in the window, without the run that opens the window.
 
-    `counted_runs`, `counted_ns`: growth of the kernel's counters in the window. `faults`: where they disagree.
+    `counted_runs`, `counted_ns`: growth of the kernel's counters. `faults`: where counters and records disagree.
     """
 
     gpu: str

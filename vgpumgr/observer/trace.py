@@ -55,8 +55,9 @@ class Hold:
 
 @dataclass(frozen=True, kw_only=True)
 class Parked:
-    """A tenant's part of time in which no slice had work, under a policy that gives no turn to other tenants.
+    """Idle time charged to a tenant: time in which no slice had work, but the tenant's slices kept their turns.
 
+    Only the policies "equal_share" and "fixed_share", in which a slice keeps its turn, charge such time.
     `run_ns`: the kernel's counter of the group, including this time.
     """
 
@@ -71,7 +72,7 @@ Happened = EndedRun | Hold | Parked
 
 @dataclass
 class Recording:
-    """All records in order. `lost`: events that the kernel could not record. Filled when the recording ends."""
+    """All records in order. `lost`: events that the kernel could not record. Both are set when the recording ends."""
 
     happened: tuple[Happened, ...] = ()
     lost: int = 0
@@ -121,7 +122,7 @@ def parse(text: str) -> Recording:
 
 @contextmanager
 def recorded(*, tracing: Path = TRACING, buffer_kib: int = _BUFFER_KIB) -> Iterator[Recording]:
-    """Record while the body runs. `buffer_kib`: per CPU; a run takes about 200 bytes.
+    """Record while the body runs. `buffer_kib`: size of the buffer of each CPU; a run takes about 200 bytes.
 
     ControlUnavailableError if the tracing file system or our tracepoints are missing.
     """

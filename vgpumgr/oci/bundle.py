@@ -23,7 +23,7 @@ OWN_NAMESPACES = ("mount", "pid")
 ADDS_DEVICES = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 """NVIDIA's own hooks, which `docker run --gpus` has an engine write into the file."""
 OVERRIDES = ("run.oci.handler", "run.oci.seccomp", "org.systemd.property.Device")
-"""Annotations with which crun takes another filter of system calls, and runc other rules for devices."""
+"""Annotations that make crun use another system call filter, and runc other device rules."""
 
 
 def given_to(config: Any, bundle: Path, given: Given) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _check_root(root: Any, bundle: Path) -> None:
 
 
 def _mounts(mounts: Any, given: Given) -> list[dict[str, Any]]:
-    """Add a tmpfs at our directory, with launcher, socket and libraries. In a mount, nothing can be renamed away."""
+    """Add a tmpfs at our directory, with launcher, socket and libraries. A mount point cannot be renamed."""
 
     def bound(destination: str, source: Path, *more: str) -> dict[str, Any]:
         options = ["bind", "ro", "nosuid", "nodev", *more]

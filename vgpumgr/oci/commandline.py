@@ -94,7 +94,7 @@ _HARMLESS = {
     *("checkpoint", "delete", "events", "features", "help", "kill", "list", "pause", "ps", "resume", "spec", "start"),
     *("state", "update"),
 }
-"""Commands that start nothing in a container, or what `create` has prepared."""
+"""Commands that start no process in a container, or only the process that `create` has prepared."""
 _LONG = {"-b": "--bundle", "-f": "--config", "-p": "--process"}
 
 

@@ -20,13 +20,13 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 NUMBER = re.compile(r"[0-9]|[12][0-9]|3[01]")
 MAJOR = 195
 LIBRARIES = re.compile(r"lib(cuda|nvidia-ml|nvidia-nvvm|nvidia-ptxjitcompiler|nvidia-gpucomp)\.so\.[0-9.]+")
-"""What CUDA's own libraries, which an image has, look for: the part of them that belongs to the driver."""
+"""The driver's part of CUDA. An image has CUDA's other libraries, which load these."""
 DENIED = "it cannot be reached; run the engine as root, or as a user who may use the tenant"
 
 
 @dataclass(frozen=True)
 class Node:
-    """A device: its path in the container, the host's own node, its numbers, and that node's access rights."""
+    """A device: its path in the container, the host's own node, its numbers, and its access rights on the host."""
 
     path: str
     source: Path

@@ -30,7 +30,7 @@ class Wrapper:
         self.runtime = settings.runtime(self.settings, env, own)
 
     def prepare(self, command: Command) -> None:
-        """Edit the command's files, so that every process it starts is fenced. A VgpumgrError refuses it."""
+        """Edit the command's files, so that every process it starts is fenced. VgpumgrError if that is not possible."""
         edits = {"create": self._create, "run": self._create, "restore": self._restore, "exec": self._execute}
         try:
             edits.get(command.name, lambda _: None)(command)
@@ -44,7 +44,7 @@ class Wrapper:
         try:
             config = files.read(path)
         except FileNotFoundError:
-            return  # the runtime reports this
+            return  # the runtime reports the missing file
         if (named := _named(config)) is not None:
             files.replace(path, bundle.given_to(config, _bundle(command), self._given(*named)))
 
@@ -58,7 +58,7 @@ class Wrapper:
 
     def _execute(self, command: Command) -> None:
         if not command.rest:
-            return  # the runtime reports this
+            return  # the runtime reports the missing id
         state = self._state(command)
         if (named := _named(state)) is None:
             return
@@ -79,7 +79,7 @@ class Wrapper:
         files.replace(path, edited)
 
     def _state(self, command: Command) -> dict[str, Any]:
-        """Ask the runtime for a container's state. No answer is refused: the process may need the fence."""
+        """Ask the runtime for a container's state. Refuse if there is no answer: the process may need the fence."""
         asked = [self.runtime, *command.before, "state", command.rest[0]]
         said = ""
         try:

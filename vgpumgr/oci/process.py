@@ -49,7 +49,7 @@ def _check_capabilities(sets: Any, where: str) -> None:
 
 
 def _environment(variables: Any, where: str) -> list[str]:
-    """Add the directory of the driver's libraries after those that the image names."""
+    """Add the directory of the driver's libraries after the directories that the image names."""
     if variables is None:
         variables = []
     if not isinstance(variables, list) or not all(isinstance(each, str) for each in variables):
@@ -63,7 +63,7 @@ def _environment(variables: Any, where: str) -> list[str]:
 def check_access(process: Mapping[str, Any], linux: Mapping[str, Any], given: Given) -> None:
     """Check that the process may connect to the tenant's socket, and may open device nodes that are the host's own.
 
-    ContainerRefusedError. In a user namespace a runtime cannot create nodes, so the container uses those of the host.
+    ContainerRefusedError. In a user namespace a runtime cannot create nodes, so the container uses the host's nodes.
     """
     user = process.get("user") or {}
     if not isinstance(user, dict):

@@ -19,7 +19,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Settings:
-    """`runtime`: name or path of the real runtime, "" for the first one found. `run_directories`: those of brokers."""
+    """`runtime`: name or path of the real runtime, "" for the first one found. `run_directories`: of brokers."""
 
     runtime: str
     run_directories: tuple[Path, ...]

@@ -2,11 +2,11 @@
 """Earliest deadline first, dropping requests when they cannot all be served in time.
 
 EDF meets every deadline that can be met (Liu and Layland, 1973), but in overload each late request makes the next one
-late. Therefore the queue is planned ahead, in deadline order, with predicted times. When a request would be late, it or
-one before it is dropped. Dropping the longest request drops the fewest (Moore and Hodgson: Moore, Management Science
-15(1), 1968), but always hits the services with long requests. Therefore no service loses more than its allowance while
-another service still has some. When none has any left, the service that lost the smallest part of its requests loses
-one.
+late. Therefore the queue is planned ahead, in deadline order, with predicted times. When a request would be late, that
+request or an earlier one is dropped. Dropping the longest request drops the fewest (Moore and Hodgson: Moore,
+Management Science 15(1), 1968), but always hits the services with long requests. Therefore no service loses more than
+its allowance while another service still has some allowance. When no service has allowance left, the service that lost
+the smallest part of its requests loses a request.
 
 Times are ns. Deadlines are points in time; `left_ns` is predicted engine time still to be spent.
 """
@@ -89,7 +89,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Plan:
-    """`run`: in the order to run, all in time if predictions hold. `drop`: in the order dropped."""
+    """`run`: requests in the order to run, all in time if predictions hold. `drop`: dropped requests, in that order."""
 
     run: tuple[Request, ...]
     drop: tuple[Request, ...]

@@ -8,7 +8,7 @@ Chowdhury, MLSys 2020; its executionengine.cpp), except:
   expectation, given how wrong estimates were so far and that the job has not ended yet (shortest expected remaining
   processing time). An estimate taken as exact is doubled when the job outlasts it.
 - fair gives a newcomer the same start as the job that got least. Salus compares totals since birth, so a newcomer runs
-  alone until it has caught up; that is las (least attained service: Tiresias, Gu et al., NSDI 2019).
+  alone until it has caught up. Here the order las does that (least attained service: Tiresias, Gu et al., NSDI 2019).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ Order = Callable[[Sequence[Job]], Job | None]
 
 
 def join(job: Job, present: Iterable[Job]) -> None:
-    """Call once when `job` joins the jobs of its lane. It owes nothing, and is owed nothing, for the time before."""
+    """Call once when `job` joins the jobs of its lane. For the time before, it owes nothing and is owed nothing."""
     job.fair_start_ns = min((other.fair_ns for other in present if other is not job), default=0)
 
 
@@ -134,7 +134,7 @@ def fair(jobs: Sequence[Job]) -> Job | None:
 
 
 def las(jobs: Sequence[Job]) -> Job | None:
-    """Run the job that got least since its birth, in levels that double, oldest first: no estimates, few switches."""
+    """Run the job of the lowest `level`, the oldest of several. This needs no estimates and few switches."""
     return min(_ready(jobs), key=lambda job: (job.level, job.arrived_ns, job.number), default=None)
 
 

@@ -10,10 +10,10 @@ bytes. The needs of all lanes never add up to more than the device's capacity. S
 nothing. Salus: Yu and Chowdhury, MLSys 2020, sections 3.3 and 4; lanemgr.cpp of its source.
 
 Differences from Salus' source:
-- A lane is an account, not an address range: it grows with each job that joins and shrinks when one leaves.
+- A lane is an account, not an address range: it grows with each job that joins and shrinks with each job that leaves.
 - When nothing else fits, lanes are merged. Otherwise lanes that were opened while there was room would keep out jobs
   that the device can hold. Two lanes that are both in an iteration are not merged, because both use their scratch.
-- The pending queue ages: no request overtakes one that has waited for `patience_ns`, so big ones never starve.
+- The pending queue ages: no request overtakes one that has waited for `patience_ns`, so big requests never starve.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Lanes(Generic[Key]):
         return self._admit()
 
     def begin_iteration(self, key: Key) -> bool:
-        """Reserve the lane's scratch memory for one iteration; return False while another job of the lane has it."""
+        """Reserve the lane's scratch memory for one iteration; return False while another job of the lane uses it."""
         lane = self.lane_of(key)
         if lane is None:
             raise ValueError(f"job {key!r} still waits for memory")
@@ -195,7 +195,11 @@ class Lanes(Generic[Key]):
         return self._merge_for(demand, free)
 
     def _merge_for(self, demand: Demand, free_bytes: int) -> Lane[Key] | None:
-        """Merging two lanes saves the smaller scratch of the two. Merging the largest first keeps the most lanes."""
+        """Merge lanes until the job fits; return None if it cannot fit.
+
+        Merging two lanes saves the smaller of their scratch memories. So merging the lanes with the largest scratch
+        first keeps the most lanes.
+        """
         scratch = max([demand.ephemeral_bytes, *(lane.scratch_bytes for lane in self._lanes)])
         if sum(lane.persistent_bytes for lane in self._lanes) + demand.persistent_bytes + scratch > self.capacity_bytes:
             return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Request and limit: each client is promised a part of the engine and held to another.
+"""Request and limit: each client has a least part of the engine that it is promised, and a greatest part.
 
 KubeShare (Yeh et al., HPDC 2020) and Gemini (Chen et al., IEEE TCC 2021) pass one token among the clients of a GPU. A
 sliding window decides which client gets it. A client above its limit is not chosen. The client that misses the greatest
@@ -7,7 +7,7 @@ part of its request comes first; if all requests are met, the client that used l
 
 In the core's words (`terms`), the request is the weight and the limit is the cap. EEVDF by weight serves the client
 that is furthest behind, which is "missing first" without a window. Requests add up to at most the engine, so each
-weight is worth at least its request.
+client's share by weight is at least its request.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Usage:
         return self._sum_ns - cut_ns
 
     def below_at_ns(self, now_ns: int, allowed_ns: int) -> int:
-        """Return when use falls below `allowed_ns` if the client does not run again; `now_ns` if it is below."""
+        """Return when use falls below `allowed_ns` if the client does not run again; `now_ns` if use is below."""
         if allowed_ns <= 0:
             raise ValueError(f"allowed_ns {allowed_ns}: no use is below it")
         over_ns = self.used_ns(now_ns) - allowed_ns + 1
@@ -85,14 +85,20 @@ class Usage:
 
 @dataclass(frozen=True)
 class Choice:
-    """The client that gets the engine next. If none may, `ask_again_ns` is when to ask again, None if none wants it."""
+    """`client`: the client that gets the engine next, None if no client may have it.
+
+    `ask_again_ns`: without `client`, when to ask again; None if no client wants the engine.
+    """
 
     client: Hashable | None
     ask_again_ns: int | None = None
 
 
 def choose(clients: Mapping[Hashable, tuple[RequestLimit, Usage]], now_ns: int) -> Choice:
-    """Choose among `clients`, which all want the engine now: most missing first, then least used, none at its limit."""
+    """Choose among `clients`, which all want the engine now. A client at its limit is not chosen.
+
+    The client that misses the greatest part of its request comes first; of several, the client that used least.
+    """
     best: Hashable | None = None
     best_rank: tuple[Fraction, int] | None = None
     again_ns: int | None = None

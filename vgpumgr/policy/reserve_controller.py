@@ -8,12 +8,12 @@ read the body of the paper; formulas and constants are ours:
 - `ServiceTimes` predicts how long a batch of b takes at a share s of the engine, T(b, s) = a*b/s + c*b + d. Here a is
   work on the engine, c is work on the host for each item, and d is work on the host for each batch. It fits them by
   least squares over the measurements, with older samples fading.
-- `ReserveController` is asked once every PERIOD_NS. Demand leads: a reservation moves to demand plus headroom, by at
-  most STEP of itself in a period. Tails correct: above HIGH of its QoS time a service grows in proportion to the
-  excess, and below LOW for PATIENCE periods it decays to its due. Demand is the mean rate since its last change. A
-  cumulative sum test detects changes (Page, Biometrika 41, 1954): soon for a service with many requests, later for one
-  with few, and not for differences that chance explains. Within DEADBAND of its due a reservation does not move, so
-  constant load has constant reservations.
+- `ReserveController` is asked once every PERIOD_NS. A reservation grows to its due, which is demand plus headroom. It
+  also grows while the tail of the service's times is above HIGH of the QoS time, in proportion to the excess. It
+  decays to its due once the tail was below LOW for PATIENCE periods. A reservation changes by at most STEP of itself
+  in a period. Demand within DEADBAND of a reservation does not move it, so constant load has constant reservations.
+  Demand is the mean rate since its last change. A cumulative sum test detects changes (Page, Biometrika 41, 1954):
+  soon for a service with many requests, later for one with few, and not for differences that chance explains.
 
 Shares are parts per million of the engine; times are ns.
 """
@@ -37,7 +37,7 @@ DEADBAND = 0.05
 # The change of rate that the test is tuned for, and the test's threshold: about one false alarm in exp(6) periods.
 CHANGE = 1.6
 ALARM = 6.0
-# How many requests make demand known, and over how many it is averaged.
+# The number of requests from which on demand is known, and the number of requests over which it is averaged.
 KNOWN_REQUESTS = 16
 WINDOW_REQUESTS = 400
 FADING = 0.98
@@ -79,7 +79,7 @@ class ServiceTimes:
         return max(1, round(sum(x * y for x, y in zip(row, self.coefficients_ns(), strict=True))))
 
     def largest_batch(self, *, share_ppm: int, within_ns: int, most: int) -> int:
-        """Return the largest batch, at most `most`, that ends within `within_ns`; 0 if a single request does not."""
+        """Return the largest batch, at most `most`, that ends within `within_ns`; 0 if one request takes longer."""
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
@@ -99,7 +99,7 @@ def _row(batch: int, share_ppm: int) -> tuple[float, float, float]:
 
 
 def _solve(products: list[list[float]], targets: list[float]) -> list[float]:
-    """Gaussian elimination with pivoting. A small ridge keeps coefficients finite whose input never varied."""
+    """Gaussian elimination with pivoting. A small ridge keeps the coefficient of an input that never varied finite."""
     size = len(targets)
     ridge = RIDGE * sum(products[i][i] for i in range(size))
     rows = [[*products[i], targets[i]] for i in range(size)]
@@ -204,7 +204,7 @@ class _State:
         self.requests, self.periods = (self.requests + seen.requests) * fade, (self.periods + 1) * fade
 
     def wanted_ppm(self, due_ppm: float) -> int:
-        """Return the reservation that the service would get without the others, at most STEP of itself away."""
+        """Return the reservation that the service would get if it were alone. It changes by at most STEP of itself."""
         now = self.reserve_ppm
         wanted = float(now)
         if due_ppm > now * (1 + DEADBAND):
@@ -257,8 +257,9 @@ class ReserveController:
     def _fit(self, wanted: dict[Hashable, int], due: Mapping[Hashable, float]) -> None:
         """Reduce the sum to the limit.
 
-        These give in turn: services above their due whose tails are fine; growth beyond the due; all services above
-        their due; any growth. So services that are all late take nothing from one another.
+        Each round takes from some reservations, until the sum fits. Round 1 takes what services with fine tails have
+        above their due, round 2 growth beyond the due, round 3 all that is above the due, and round 4 all growth. So
+        services that are all late take nothing from one another.
         """
         now = {name: state.reserve_ppm for name, state in self._states.items()}
         least = {

@@ -8,10 +8,10 @@ the GPU is free, and when a newcomer wants its part back, all containers are res
 There is no such controller here. Both limits are parameters of the core (`terms`): a hard limit is a cap; an elastic
 limit is a weight, with the elastic top as its cap. The core is work-conserving: idle time is used at once, and given
 back at once, because an owner that wakes is eligible at the next pick. The lag bound (scheduler.md, R10) determines how
-soon the owner then has its *part*; `reclaim_ns` computes it. If that is above RECLAIM_NS, because the part is small
-compared with the timeslices, the owner also gets a reservation of its part per RECLAIM_NS (R6). This bounds the time
-whatever the weights are. Such reservations make other containers wait longer for their turn. To lose no cap credit
-meanwhile, a container can save up RECLAIM_NS of it.
+soon the owner then has its *part*; `reclaim_ns` computes it. If that time is above RECLAIM_NS, because the part is
+small compared with the timeslices, the owner also gets a reservation of its part per RECLAIM_NS (R6). The reservation
+bounds the time whatever the weights are. Reservations make other containers wait longer for their turn. So that they
+lose no cap credit while they wait, containers can save up RECLAIM_NS of credit.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SoftLimit:
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """Limits how soon the engine can change hands, ns. In total, `reserve_limit_permille` may be reserved."""
+    """The engine's times that limit how soon it can change hands, and the part that may be reserved in total."""
 
     timeslice_ns: int
     max_chunk_ns: int

@@ -98,7 +98,7 @@ def _item(item: ItemInfo) -> Any:
 
 
 def combination_fault(policy: Policy, mode: Mode, band: Band) -> Field:
-    """Return which of the three is not legal with the others; NONE if all are."""
+    """Return which of the three values is not legal with the others; NONE if the combination is legal."""
     for name, value in (("policy", policy), ("mode", mode), ("band", band)):
         _must_fit(name, value, 32)
     return Field(lib.vgpu_combination_check(policy, mode, band))
@@ -234,7 +234,7 @@ class Scheduler:
         self.c: Any = ffi.new("struct vgpu_sched *")
         self._decision = ffi.new("struct vgpu_decision *")
         self._lease = ffi.new("struct vgpu_lease *")
-        # The core returns addresses. These tables map them to objects, and keep the memory alive.
+        # The core returns addresses. These tables map addresses to objects, and keep the objects' memory alive.
         self._slices: dict[Any, Slice] = {}
         self._groups: dict[Any, Group] = {}
         _call(lib.vgpu_sched_init, self.c, _params("vgpu_sched_params", params), now_ns)
@@ -391,17 +391,17 @@ class Scheduler:
         _call(lib.vgpu_slice_owe, self.c, target.c, ns, now_ns, subject=target)
 
     def busy_until(self, until_ns: int) -> None:
-        """Set when the engine stops executing. After that time no slice is charged until the next pick."""
+        """Set the time at which the engine stops executing. After that time no slice is charged until the next pick."""
         _call(lib.vgpu_sched_busy_until, self.c, until_ns)
 
     @property
     def left_ns(self) -> int:
-        """How much longer the executing owner may be charged, given its timeslice, caps and reserved time."""
+        """Time for which the executing slice may still be charged, given its timeslice, caps and reserved time."""
         return int(lib.vgpu_sched_left_ns(self.c))
 
     @property
     def is_urgent(self) -> bool:
-        """Whether a pick would cut the present run for band L."""
+        """Whether a pick would end the present run early for a group of band LATENCY."""
         return bool(lib.vgpu_sched_is_urgent(self.c))
 
     def predicted_ns(self, group: Group, item: ItemInfo) -> int | None:

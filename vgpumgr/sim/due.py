@@ -5,7 +5,7 @@ The reference is the project's one definition of entitlement (vgpumgr.entitlemen
 caps, over the groups that have work at each moment. A tenant with a constant backlog always has work. For a tenant with
 requests, the same sharing decides when it has work (fluid.py): from a request's arrival until an ideal engine has
 finished it. This ignores pauses of the host between two kernels, so the result is an estimate, and reports mark it.
-Under `equal_share` and `fixed_share` a group is due its slices by places.
+Under `equal_share` and `fixed_share` a group is due the number of its slices divided by the number of places.
 """
 
 import functools
@@ -29,7 +29,7 @@ _Class = tuple[int, Fraction, int]
 
 @dataclass(frozen=True)
 class _Stretch:
-    """A time between two changes of the scenario. `classes`: of all groups that are present."""
+    """A time between two changes of the scenario. `classes`: the class of each group that is present, by name."""
 
     start_ns: int
     end_ns: int
@@ -108,7 +108,7 @@ def _busy(scenario: schema.Scenario, stretches: Sequence[_Stretch], asked: Mappi
 
 
 def _rates(scenario: schema.Scenario, stretch: _Stretch) -> fluid.Rates:
-    """Return a function from the number of busy groups of each class, in order, to the part due to one of them."""
+    """Return a function that maps the numbers of busy groups per class to the part due to one group of each class."""
     classes = sorted(set(stretch.classes.values()))
     if scenario.scheduler.policy == "best_effort":
         return functools.cache(functools.partial(_filled, classes))
@@ -144,7 +144,7 @@ def _groups(scenario: schema.Scenario) -> list[_Group]:
 
 
 def _stretches(scenario: schema.Scenario) -> Iterator[_Stretch]:
-    """Split the scenario at its changes. A group is present until it leaves, whether it has work or not."""
+    """Split the scenario at its changes. A group without work is present, too, until it leaves."""
     groups = _groups(scenario)
     leaving = {_end(tenant, scenario) for tenant in scenario.tenants}
     moments = sorted({0, scenario.duration} | leaving | {change.at for change in scenario.changes})

@@ -183,7 +183,7 @@ class Simulation:
         _raise_if(lib.sim_update_slice(self._c, target.index, _c_params("vgpu_slice_params", params)))
 
     def remove_slice(self, target: SimSlice) -> None:
-        """Remove a slice with its host program and queue. An engine that executes for it is free at once.
+        """Remove a slice with its host program and queue. An engine that executes for the slice is free at once.
 
         Results stay readable."""
         self._known_slice(target)

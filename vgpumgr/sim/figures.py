@@ -30,9 +30,9 @@ WORST = frozenset(
         "exclusive_p99_ns",
     }
 )
-"""Of several copies of a tenant the worst one's is reported; of all other figures the mean."""
+"""Figures that report the worst of a tenant's copies. All other figures report the mean of the copies."""
 
-# Student's t, two-sided 95 %, by degrees of freedom from 1 on. Beyond the list, the next decimal does not matter.
+# Student's t, two-sided 95 %, by degrees of freedom from 1 on. Beyond the list 2.0 is close enough.
 _STUDENT_T = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,

@@ -19,12 +19,12 @@ ENDLESS = float("inf")
 _NOTHING_NS = 1e-3
 
 Rates = Callable[[tuple[int, ...]], Sequence[float]]
-"""For each class the rate of one group when so many of each class have work."""
+"""Maps the numbers of groups with work, one for each class, to the rates of one group of each class."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """A time in which every group keeps its class. `classes`: of the groups that are present, by name."""
+    """A time in which every group keeps its class. `classes`: the class of each present group, by name."""
 
     start_ns: int
     end_ns: int

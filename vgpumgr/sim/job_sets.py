@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Job sets generated from published aggregates. No published data is copied, so none of these *is* the original.
+"""Job sets generated from published aggregates. No published data is copied, so these sets are not the originals.
 
-- `salus_trace`: the 100 jobs of Salus' evaluation (Yu and Chowdhury, MLSys 2020), whose trace is not public. Known are
-  100 jobs of a Tiresias trace, with a makespan of 303.4 min on one device. Log-normal lengths with that sum.
-- `inference_apps`: its 42 inference applications on one GPU: 14 networks, three of each. Persistent memory is the size
-  of the networks' public parameter counts in single precision.
+- `salus_trace`: the 100 jobs of Salus' evaluation (Yu and Chowdhury, MLSys 2020), whose trace is not public. Only this
+  is known: 100 jobs of a Tiresias trace have a makespan of 303.4 min on one device. Here the lengths are log-normal
+  and have that sum.
+- `inference_apps`: the 42 inference applications of that evaluation on one GPU: 14 networks, three of each. Persistent
+  memory is the size of the networks' public parameter counts in single precision.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def salus_trace(seed: int, *, jobs: int = JOBS, sigma: float = SIGMA) -> list[Jo
     """Return jobs with exact estimates.
 
     Lengths are log-normal, at least about FLOOR_S, with a sum of TOTAL_S for each 100 jobs. Persistent memory is
-    weights and momentum. Ephemeral memory is what a batch between the smallest and the largest needs beyond that.
+    weights and momentum. The rest of a job's peak memory is ephemeral. The peak is random, between the peaks with the
+    smallest and the largest batch.
     """
     if jobs < 1 or sigma < 0:
         raise ValueError(f"{jobs} jobs, sigma {sigma}: there must be at least one job, and sigma is not negative")

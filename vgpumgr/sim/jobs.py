@@ -228,7 +228,7 @@ class _Run:
         self.first.setdefault(job.number, self.now)
 
     def _of_idle_lane(self, lanes: Lanes[int]) -> Job | None:
-        """Choose a job when the first job's lane is in an iteration: the first job whose lane is idle."""
+        """Choose among the jobs of idle lanes, because the lane of the first choice is in an iteration."""
         idle = [number for lane in lanes.lanes if lane.owner is None for number in lane.members]
         job = self.order([self.resident[number] for number in sorted(idle)])
         if job is not None:

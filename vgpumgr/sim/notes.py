@@ -53,7 +53,7 @@ def notes(found: Report) -> list[str]:
 
 
 def overloads(found: Report) -> Iterator[tuple[str, str]]:
-    """Yield each tenant that asks for more than its due, which no timeslice can change, and a line that says so."""
+    """Yield each tenant that asks for more than its due, with a line that says so. No timeslice can change this."""
     for tenant in found.tenants:
         offered, due = tenant.figures.get("offered_share"), tenant.figures["entitled_share"]
         each = " each" if tenant.copies > 1 else ""
@@ -65,7 +65,7 @@ def overloads(found: Report) -> Iterator[tuple[str, str]]:
 
 
 def _few_requests(found: Report) -> Iterator[str]:
-    """Yield a line for each tenant that has a p99 target and too few requests for one."""
+    """Yield a line for each tenant that has a p99 target and too few requests for a p99."""
     held = {verdict.tenant for verdict in found.verdicts if "p99" in verdict.target and verdict.value is not None}
     for tenant in found.tenants:
         if tenant.name in held and (count := min(tenant.figures["requests"].by_seed)) < P99_REQUESTS:

@@ -2,7 +2,8 @@
 """Plays a scenario with one seed: builds the engine and its tenants, makes the changes at their times, and collects the
 results.
 
-The results leave out the warm-up. What only the engine or the scheduler can refuse raises a ScenarioError at the field.
+The results leave out the warm-up. A value that only the engine or the scheduler can refuse raises a
+ScenarioError that names the field.
 """
 
 import contextlib
@@ -285,7 +286,7 @@ class _Play:
         )
 
     def _asked(self, member: _Member, index: int) -> Asked:
-        """Return the requests that came while the slice was present. Unfinished ones count with their kernels' sum."""
+        """Return the requests that came while the slice was present. An unfinished one counts as all its kernels."""
         requests = self._sim.requests(member.slices[index])
         counters = self._sim.slice_counters(member.slices[index])
         arrivals_ns, work_ns = requests["arrival_ns"].astype(np.int64), requests["work_ns"].astype(np.int64)

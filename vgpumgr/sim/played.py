@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Intervals: TypeAlias = NDArray[np.int64]
-"""Rows of begin and end, ascending and without touching; nanoseconds."""
+"""Rows of begin and end, ascending and disjoint; nanoseconds."""
 
 Asked: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Requests: when each arrived and how much work it is, in nanoseconds."""

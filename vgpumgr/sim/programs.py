@@ -23,7 +23,7 @@ Source = Backlog | Program
 def source(tenant: schema.Tenant, *, seed: int, who: tuple[int, int, int], duration_ns: int, folder: Path) -> Source:
     """Return the host program of one slice of a tenant. `folder`: the directory of traces.
 
-    `who`: the numbers of tenant, copy and slice. ScenarioError for a trace, ValueError.
+    `who`: the numbers of tenant, copy and slice. ScenarioError for a wrong trace, ValueError for other values.
     """
     workload = tenant.workload
     if workload.backlog is not None:
@@ -101,7 +101,7 @@ def _closed(workload: schema.Workload) -> schema.Closed | None:
 
 
 def _arrivals(workload: schema.Workload, random: np.random.Generator, duration_ns: int) -> Times:
-    """Return times that count from the tenant's start on."""
+    """Return the arrival times, counted from the tenant's start."""
     process = getattr(workload.arrivals, workload.arrivals.chosen) if workload.arrivals else None
     rate = process.rate / MILLION if process is not None else 0.0
     most = rate * (process.factor if isinstance(process, schema.Step) else 1) * duration_ns / arrivals.SECOND_NS

@@ -18,15 +18,15 @@ from vgpumgr.sim.scenario import tenant_names
 
 FORMAT = "vgpumgr.simulation/1"
 UNFINISHED_MOST = 0.01
-"""How long requests take is only known if at most this part of them was not done at the end."""
+"""The greatest part of requests that may be unfinished at the end. With more, the time of requests is not known."""
 
 
 @dataclass(frozen=True)
 class TenantReport:
-    """`copies`: how many groups the figures stand for. `exact`: the entitlement is not an estimate.
+    """`copies`: the number of groups that the figures stand for. `exact`: the entitlement is not an estimate.
 
-    `undone`: unfinished and total requests, of the copy and seed in which the unfinished part was largest. It is set
-    only if so many are unfinished that the time of requests is not known.
+    `undone`: numbers of unfinished and of all requests, of the copy and seed with the largest unfinished part. It is
+    None unless so many requests are unfinished that the time of requests is not known (`UNFINISHED_MOST`).
     """
 
     name: str
@@ -138,7 +138,7 @@ def _everywhere(key: str, names: Sequence[str], of_seeds: Sequence[_Seed]) -> bo
 
 
 def _undone(tenant: schema.Tenant, groups: Sequence[Mapping[str, float]]) -> tuple[int, int] | None:
-    """Return the worst of a tenant's groups with unfinished requests. Each slice may have one request under way."""
+    """Return `TenantReport.undone`. In a group, one unfinished request per slice may just be under way."""
     counts = [(group["unfinished"], group["requests"]) for group in groups if "unfinished" in group]
     late = [
         (missing, missing + done)
@@ -281,7 +281,7 @@ def label(tenant: TenantReport) -> str:
 
 
 def _requests(tenant: TenantReport) -> str:
-    """Return the mean of finished and unfinished requests. A decimal distinguishes a few of many copies from none."""
+    """Return the means of finished and unfinished requests. A decimal distinguishes a mean below 1 from none."""
     done, left = tenant.figures["requests"].mean, tenant.figures["unfinished"].mean
     if not left:
         return f"{done:.0f}"

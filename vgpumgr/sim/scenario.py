@@ -108,7 +108,7 @@ def located(root: Node, path: Sequence[str | int], problem: str) -> str:
 
 
 def _empty(root: Node, node: Node, path: tuple[str | int, ...]) -> Iterator[str]:
-    """Yield errors for fields without a value. Only in a change an empty field is allowed: it ends something."""
+    """Yield errors for empty fields. A change may have an empty `reservation` or `inversion`, which ends it."""
     if isinstance(node.value, dict):
         for name, below in node.value.items():
             yield from _empty(root, below, (*path, name))
@@ -185,7 +185,7 @@ def _of_a_target(
 ) -> Iterator[str]:
     """Yield errors for targets that none of their tenants can have.
 
-    These are a time of requests for tenants without requests, and a share error for tenants with requests.
+    Tenants without requests have no time of requests, and tenants with requests have no share error.
     """
     held = [tenant for tenant in tenants if target.tenant in ("*", tenant.name, *tenant_names(tenant))]
     of_requests = [not tenant.workload.always for tenant in held]

@@ -66,7 +66,7 @@ class Choice(Part):
 
 
 class Engine(Part):
-    """The accelerator, and how it changes from one to the next."""
+    """The accelerator, and what it costs to switch from one slice to another."""
 
     kind: Literal["non_preemptible", "splittable", "preemptible"] = "splittable"
     max_chunk: Positive = 1_000_000
@@ -76,12 +76,12 @@ class Engine(Part):
     preempt_latency: Time = 0
 
 
-# The kernel module's core: by items, and by leases.
+# The schedulers that are the kernel module's core: item by item, and by leases.
 CORE_SCHEDULERS = ("vgpumgr", "vgpumgr_lease")
 
 
 class Scheduler(Part):
-    """Who decides: vgpumgr's core with its policy, or a baseline with its own parameters."""
+    """The scheduler: vgpumgr's core with its policy, or a baseline with its own parameters."""
 
     name: StrictStr = "vgpumgr"
     policy: Literal["best_effort", "equal_share", "fixed_share"] = "best_effort"
@@ -91,7 +91,7 @@ class Scheduler(Part):
 
 
 class Closed(Part):
-    """The next request comes `think` after the last is done."""
+    """The next request arrives `think` after the previous request is done."""
 
     think: Time = 0
 
@@ -101,7 +101,7 @@ class Poisson(Part):
 
 
 class Periodic(Part):
-    """`phase`: when the first comes; left out, the seed decides."""
+    """`phase`: when the first request arrives; by default the seed decides."""
 
     rate: Rate
     phase: Time | None = None
@@ -127,7 +127,7 @@ class Step(Part):
 
 
 class Arrivals(Choice):
-    """When requests come."""
+    """When requests arrive."""
 
     closed: Closed | None = None
     poisson: Poisson | None = None
@@ -142,7 +142,7 @@ def _listed(value: object) -> object:
 
 
 class Backlog(Part):
-    """Never out of work: items of these sizes, again and again. After every `nap_every` items it sleeps for `nap`."""
+    """Work without end: items of these sizes, again and again. The slice sleeps for `nap` after `nap_every` items."""
 
     items: Annotated[list[Positive], Field(min_length=1, max_length=1000), BeforeValidator(_listed)]
     depth: Annotated[StrictInt, Field(ge=1, le=65536)] = 8
@@ -157,7 +157,7 @@ class Backlog(Part):
 
 
 class Kernels(Part):
-    """A request of which count, sum and median are known; the rest is a log-normal law's."""
+    """A request with this number, sum and median of kernel durations, which are log-normal."""
 
     count: Annotated[StrictInt, Field(ge=1, le=MAX_KERNELS)]
     total: Positive
@@ -171,9 +171,9 @@ class Kernels(Part):
 
 
 class Workload(Part):
-    """What a slice does. One of `backlog`, `model`, `kernels` and `trace`; the rest is about how.
+    """The work of a slice: one of `backlog`, `model`, `kernels` and `trace`. The other fields say how it is launched.
 
-    `claims` and `hint` are what the scheduler is told of what follows a kernel and how long it takes.
+    `claims`: what the scheduler is told about the kernels after a kernel. `hint`: the duration that it is told.
     """
 
     backlog: Backlog | None = None
@@ -190,12 +190,12 @@ class Workload(Part):
 
     @property
     def kind(self) -> str:
-        """Which of the four it is."""
+        """The one of the four fields that is given."""
         return next(name for name in _KINDS if getattr(self, name) is not None)
 
     @property
     def always(self) -> bool:
-        """Whether it never runs out of work."""
+        """Whether the slice always has work."""
         return self.backlog is not None and self.backlog.nap is None
 
     @model_validator(mode="before")
@@ -219,21 +219,21 @@ _USELESS = {"backlog": ("arrivals", "launch", "sync_every", "queue", "claims"), 
 
 
 class Reservation(Part):
-    """At least `budget` in every `period`, served first: CBS."""
+    """A reservation of `budget` in every `period`, served before other work (a constant bandwidth server)."""
 
     budget: Positive
     period: Positive
 
 
 class Inversion(Part):
-    """How long the holder may in all have waited for those who fill its gaps."""
+    """Limits how long a tenant may wait for tenants that fill its gaps: `share` of all time, and `burst` saved up."""
 
     share: Share
     burst: Time = 0
 
 
 class Limits(Part):
-    """What can be said of a tenant and changed while it works. None: as it is."""
+    """The parameters of a tenant that can change while it works. None: the parameter keeps its value."""
 
     weight: Annotated[StrictInt, Field(ge=WEIGHT_MIN, le=WEIGHT_MAX)] | None = None
     timeslice: Positive | None = None
@@ -266,9 +266,9 @@ def _slices(value: object) -> object:
 
 
 class Tenant(Limits):
-    """A group. `count` of them share everything but the name and what the seed decides.
+    """A tenant, or `count` copies of it, which differ in their names and in what the seed decides.
 
-    It begins to work at `starts`, and is gone from `leaves` on.
+    The tenant begins to work at `starts`, and is gone from `leaves` on.
     """
 
     name: Name
@@ -280,14 +280,14 @@ class Tenant(Limits):
 
 
 class Change(Limits):
-    """New limits of a tenant from a moment on."""
+    """New limits of a tenant from `at` on."""
 
     at: Positive
     tenant: Name
 
 
 class Target(Part):
-    """What a tenant is to get. `tenant` "*": each of them."""
+    """What a tenant should get. `tenant` "*": each tenant."""
 
     tenant: Annotated[StrictStr, Field(pattern=r"^(\*|[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)$")] = "*"
     mean: Positive | None = None
@@ -300,7 +300,7 @@ class Target(Part):
 
 
 OF_REQUESTS = frozenset({"mean", "p99", "slowdown_mean", "slowdown_p99"})
-"""Targets that only who has requests can meet."""
+"""Targets that only a tenant with requests can meet."""
 
 
 class Scenario(Part):

@@ -70,7 +70,7 @@ class _Sharing:
         self._drop(number)
 
     def _drop(self, number: int) -> None:
-        """Drop requests from the head that would end late. The last one is tried if it could end in time alone."""
+        """Drop requests from the head that would end late. The last request is kept if it could end in time alone."""
         queue, service = self.queues[number], self.services[number]
         while self.dropping and queue:
             alone_ns = service.work_ns

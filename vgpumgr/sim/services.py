@@ -5,7 +5,8 @@ A coarse event loop at the level of requests, for the policies that decide over 
 their load and the results; the loops are in `service_queues` and `service_sharing`. Disciplines:
 
     shared      processor sharing among the services that have a request, as with MPS; first come first served in each.
-                Side by side they lose `interference` of the engine's speed. A *model*, not a measurement of MPS.
+                Services that run side by side lose `interference` of the engine's speed. This is a *model*, not a
+                measurement of MPS.
     fifo        one queue
     timeslice   services take turns of `timeslice_ns`, each turn costs `switch_ns`
     edf         earliest deadline first; a request can be preempted at the end of a kernel (`kernel_ns`)

@@ -135,7 +135,7 @@ def sweep(
 
 
 def overloads_of(points: Sequence[Point]) -> list[str]:
-    """Return a line for each tenant that asks for more than its due in every point. The first point gives the text."""
+    """Return a line for each tenant that asks for more than its due in every point, as it reads in the first point."""
     played = [dict(overloads(point.report)) for point in points if point.report is not None]
     return [line for tenant, line in played[0].items() if all(tenant in one for one in played)]
 

@@ -90,9 +90,9 @@ class Counters:
 class SliceCounters:
     """Counters of one slice.
 
-    run_ns: engine time it was given: work_ns + overhead_ns
+    run_ns: engine time given to the slice: work_ns + overhead_ns
     overhead_ns: the part of run_ns for switches, splits and preemptions
-    hold_ns: time the engine was kept idle for it and charged to it
+    hold_ns: time in which the engine was kept idle for the slice, charged to the slice
     items: kernels done
     max_wait_ns: the longest time from ready (all kernels before it done) to start of a kernel
     wait_ns: sum of those waits

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The log. Its file is opened for each line, because records are few, and because a tenant may
- * close all files it does not know: our lines would then end up in one of its own files. A file
- * that is too large, or a pipe without a reader, must not end the tenant by a signal.
+ * The log. Its file is opened for each line, which is cheap because records are few. A file that
+ * stayed open could be closed by a tenant that closes all files it does not know; our lines would
+ * then end up in one of the tenant's own files. A file that is too large, or a pipe without a
+ * reader, must not end the tenant by a signal.
  */
 #define _GNU_SOURCE
 #include "shim.h"

@@ -31,14 +31,14 @@
 
 #define RM_CLASS_ROOT 0x0
 #define RM_CLASS_ROOT_CLIENT 0x41
-#define RM_CLASS_MEMORY 0x40 /* of the GPU */
+#define RM_CLASS_MEMORY 0x40 /* memory of the GPU */
 #define RM_CLASS_DEVICE 0x80
 #define RM_CLASS_SUBDEVICE 0x2080
 #define RM_CLASS_GROUP 0xa06c
 #define RM_CLASS_CHANNEL_LOW_BYTE 0x6f /* 0xc36f Volta ... 0xca6f Blackwell */
 
 #define RM_CLASS_COMPUTE_LOW_BYTE 0xc0
-#define RM_CLASS_COMPUTE_FIRST 0xc3c0 /* Volta; 0xcec0 Blackwell */
+#define RM_CLASS_COMPUTE_FIRST 0xc3c0 /* Volta; Blackwell has 0xcec0 */
 
 #define RM_ENGINE_GR0 1
 #define RM_ENGINE_GR_LAST 8
@@ -169,7 +169,7 @@ struct rm_memory_params {
 #define RM_MEMORY_FLAG_VIRTUAL 0x80000 /* only an address range */
 
 /*
- * NVOS32: parameters of the older memory interface. The structure is for its function that
+ * NVOS32: parameters of the older memory interface, in the layout of its function that
  * allocates.
  */
 #define RM_HEAP_ALLOC_SIZE 2

@@ -59,8 +59,8 @@ int driver_set_timeslice(int fd, uint32_t client, uint32_t handle, uint32_t time
 }
 
 /*
- * Passes on a changed control call in place of the tenant's, and returns the driver's status to the
- * tenant.
+ * Passes on a changed control call in place of the tenant's call, and returns the driver's status to
+ * the tenant.
  */
 static int pass_changed(const struct call *call, struct rm_control *control)
 {
@@ -81,7 +81,7 @@ static int on_set_timeslice(const struct call *call, struct rm_control *control)
 	uint64_t asked, ours = timeslice_us;
 	int result;
 
-	/* Pass on unchanged what the driver would refuse. */
+	/* If the driver would refuse the call, pass it on unchanged. */
 	if (timeslice_us == 0 || control->params_size != sizeof(asked) ||
 	    !groups_has(control->client, control->object) ||
 	    !memory_read(&asked, control->params, sizeof(asked)))
@@ -106,8 +106,8 @@ static int refuse(const struct call *call)
 }
 
 /*
- * Parameters that set a channel's preemption mode. Two controls do that, and one of them has two
- * sizes.
+ * Parameters that set a channel's preemption mode. Two control calls do that; the parameters of one
+ * of these have two sizes.
  */
 union preemption_params {
 	struct rm_preemption_mode mode;
@@ -191,7 +191,7 @@ static int on_control(const struct call *call)
 	}
 }
 
-/* Reads an allocation of either layout into the long one. */
+/* Reads an allocation of either layout into the long layout. */
 static bool read_alloc(const struct call *call, struct rm_alloc_long *alloc)
 {
 	struct rm_alloc_short brief;

@@ -2,8 +2,8 @@
 /*
  * "drr": deficit round robin (Shreedhar and Varghese, SIGCOMM 1995).  Each turn
  * adds a quantum to a client's deficit counter.  The client executes kernels
- * while they fit into the counter, and loses the counter when it has none.  The
- * least weight gets quantum_ns per turn, others in proportion.  Like a router
+ * while they fit into the counter.  A client without kernels loses its counter.
+ * The least weight gets quantum_ns per turn, others in proportion.  Like a router
  * that sees packet lengths, this scheduler knows how long kernels take, which
  * no GPU does.
  */

@@ -68,8 +68,8 @@ static void advance(struct sim *sim, u64 to_ns)
 }
 
 /*
- * Tell the scheduler if the slice has become ready, or is no longer.  The
- * parking of a running slice takes effect when its piece ends.
+ * Tell the scheduler if the slice has become ready, or is no longer ready.
+ * The parking of a running slice takes effect when its piece ends.
  */
 void sim_settle(struct sim *sim, struct sim_slice *slice)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * "exclusive": the whole engine for one client at a time, in the order of their
- * first launches, until the client's host program has ended.  Clusters do this
- * that allocate whole accelerators (Kubernetes' device plugins).  To learn how
+ * first launches, until the client's host program has ended.  Clusters that
+ * allocate whole accelerators do this (Kubernetes' device plugins).  To learn how
  * long a request takes on an engine of its own, simulate a single slice
  * instead.
  */

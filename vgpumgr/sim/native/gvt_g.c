@@ -3,11 +3,11 @@
  * "gvt_g": the time-based scheduler of Intel GVT-g, the closest public relative
  * of our scheduler (linux, drivers/gpu/drm/i915/gvt/sched_policy.c).  A tick of
  * 1 ms chooses the first client in LRU order that has work and time left.  The
- * engine changes hands when its present kernel is done.  It idles if no client
- * qualifies, so a weight is also a cap.  Every 100 ticks each client gets 100
- * ms * weight / sum of weights more.  Debts and savings are kept, except that
- * every tenth balancing resets them.  Between ticks, an engine whose client has
- * no more work is not handed over, and that client pays.
+ * engine changes hands when its present kernel is done.  The engine idles if no
+ * client qualifies, so a weight is also a cap.  Every 100 ticks each client gets
+ * 100 ms * weight / sum of weights more.  Debts and savings are kept, except
+ * that every tenth balancing resets them.  Between ticks, an engine whose client
+ * has no more work is not handed over, and that client pays.
  *
  * A client that arrives between two resets has no time until the next reset, as
  * in GVT-g.  Left out: several engines, and the idle client's context.
@@ -75,7 +75,7 @@ static struct sim_slice *least_recently_chosen(const struct sim *sim)
 	return found;
 }
 
-/* Hand the engine over.  It must not execute. */
+/* Hand over the engine, which must not be executing. */
 static void change_hands(struct sim *sim, struct gvt *state)
 {
 	if (state->current)

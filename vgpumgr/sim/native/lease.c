@@ -3,8 +3,8 @@
  * "vgpumgr_lease": the scheduler core (kmod/sched), which lends the engine
  * instead of deciding about each kernel (vgpu_lease.h).  The slice that has the
  * lease executes kernel after kernel.  A kernel under way when the lease
- * expires runs to its end.  On an engine that splits or preempts, it ends when
- * the gate closes, which takes max_chunk.  A slice that has run dry under a
+ * expires runs to its end.  On an engine that splits or preempts, it stops
+ * when the gate closes, which takes max_chunk.  A slice that has run dry under a
  * lease with an end yields at once.
  *
  * A lease is reviewed whenever a kernel is done, not a margin before its end.
@@ -15,8 +15,8 @@
 struct lease_slice {
 	struct vgpu_slice core;
 	struct sim_slice *sim;
-	u32 kernel_id;			/* of the kernel that ran last */
-	bool more;			/* its request has more kernels */
+	u32 kernel_id;			/* the kernel that ran last */
+	bool more;			/* more kernels in its request */
 };
 
 /* @sched must be first: sim_core_group() casts the struct to it. */
@@ -61,8 +61,8 @@ static int lease_create(struct sim *sim)
 	struct lease_state *state = sim->sched;
 
 	/*
-	 * The gate takes a chunk on any engine.  A kernel that it cuts goes on
-	 * later.
+	 * Closing the gate takes a chunk on any engine.  A kernel that the gate
+	 * stops continues later.
 	 */
 	params.splits = false;
 	params.policy = sim->parameters[0];
@@ -221,7 +221,7 @@ static void lease_pick(struct sim *sim, struct sim_decision *decision)
 				     sim->model.max_chunk_ns - sim->model.min_chunk_ns;
 }
 
-/* The gate closes for band L in the same way as at the lease's end. */
+/* A lease that ends early for band L ends in the same way as an expired lease. */
 static bool lease_preempts(struct sim *sim)
 {
 	struct lease_state *state = sim->sched;

@@ -81,7 +81,7 @@ struct sim_program {
 struct sim_item {
 	u64 submitted_ns;
 	u64 seq;			/* orders launches on the engine */
-	u64 ready_ns;			/* when those before it were done */
+	u64 ready_ns;			/* when earlier kernels were done */
 	u64 start_ns;			/* SIM_NEVER: not begun */
 	u64 work_ns;
 	u64 left_ns;

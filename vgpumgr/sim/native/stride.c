@@ -4,7 +4,7 @@
  * client's pass grows by the time it ran over its weight; the client with the
  * least pass runs next, for a quantum.  The global pass grows by the elapsed
  * time over all active weight.  A client that leaves keeps its distance to the
- * global pass, and joins again with it.
+ * global pass, and joins again at that distance.
  */
 #include "schedulers.h"
 
