@@ -54,7 +54,7 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """A card at its last sighting. `present`: it was plugged in."""
+    """A card in the records. `address`: where it was last seen. `present`: whether it is recorded as plugged in."""
 
     card: Card
     address: str
@@ -81,7 +81,7 @@ def is_nowhere(address: str) -> bool:
 
 
 def distinct(found: Mapping[str, Card]) -> dict[str, Card]:
-    """Return the cards, by address, without identifiers that several cards share: those identify no card."""
+    """Return the cards by address. Identifiers that several cards share are emptied: they identify no card."""
     uuids = Counter(card.uuid for card in found.values())
     serials = Counter(card.serial for card in found.values())
     return {

@@ -19,7 +19,7 @@ UNITS = (Path("etc/systemd/system"), Path("usr/lib/systemd/system"), Path("lib/s
 
 
 def brokers(root: Path) -> Iterator[Finding]:
-    """Yield what each GPU that is set aside for processes needs, or nothing if none is set aside."""
+    """Yield findings about each GPU that is set aside for processes; nothing if there is no such GPU."""
     sysfs = Sysfs(HostPaths(root))
     try:
         settings = load(sysfs.paths.agent_settings)

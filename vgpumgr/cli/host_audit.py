@@ -142,7 +142,7 @@ def _said(found: Found) -> dict[str, str | None]:
 
 
 def _uuids(texts: Iterable[str]) -> frozenset[UUID]:
-    """Tenants can write the metadata: an entry that is no UUID names no slice."""
+    """Return the UUIDs among the texts. Tenants can write the metadata, so any other text is ignored."""
     found = set()
     for text in texts:
         try:

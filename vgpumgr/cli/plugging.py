@@ -100,7 +100,7 @@ def detach_slice(
         if _forget(domain, slice_id, live=False) or present:
             changed.append("definition")
     if domain.running():
-        # Needed even if nothing changed: an earlier attempt may have ended before this request. It can be repeated.
+        # Ask even if nothing changed: an earlier attempt may have ended before this point. The request is repeatable.
         agent.unplug(domain=domain.name, vm_uuid=domain.uuid, slice_id=slice_id)
     return changed
 

@@ -45,7 +45,7 @@ def rehome(
 
 
 def _one(there: "Sequence[Gpu]", host: str, word: str) -> "Gpu":
-    """Return the GPU that `word` names. An address names the GPU that is there now, if there is one."""
+    """Return the GPU that `word` names. The address of an occupied slot names the GPU in the slot."""
     found = [gpu for gpu in there if word in (gpu.address, f"{gpu.host}/{gpu.address}", str(gpu.id))]
     found = found or [gpu for gpu in there if word and word in (gpu.uuid, gpu.serial)]
     if len(found) != 1:

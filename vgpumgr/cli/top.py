@@ -78,7 +78,7 @@ def top(
     left = 1 if count is None else count
     samples = Samples()
     shown: dict[GpuKey, datetime] | None = None
-    # Always read all tenants: a tenant's share depends on who else works. A tenant's token sees only its own.
+    # Always read all tenants: a tenant's share depends on who else works. A tenant's token reads only that tenant.
     samples.add(session.client.usage(host=host))
     deadline_s = _deadline_s(session, interval)
     try:

@@ -50,7 +50,7 @@ class FleetCalls(Calls):
         return self._post(f"/v1/hosts/{segment(host)}/heartbeat", HeartbeatTaken, beat)
 
     def meter(self, host: UUID | str, readings: Readings) -> Metered:
-        """Send the counts of a host's meter; return up to which revision the API has them."""
+        """Send the counts of a host's meter; return the revision up to which the API has the counts."""
         return self._post(f"/v1/hosts/{segment(host)}/usage", Metered, readings)
 
     def bind(self, host: UUID | str, slice_id: UUID, bind: Bind) -> Slice:

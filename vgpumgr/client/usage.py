@@ -81,5 +81,5 @@ class UsageCalls(Calls):
     def grants(
         self, *, since: str, until: str, tenant: str | None = None, account: str | None = None
     ) -> Iterator[Grant]:
-        """Lives of claims that overlap a time."""
+        """Periods of claims that overlap the time from `since` to `until`."""
         return self._pages("/v1/usage/grants", Grant, since=since, until=until, tenant=tenant, account=account)

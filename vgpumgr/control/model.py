@@ -84,11 +84,11 @@ class Tenant:
     group, negative if the group is in debt; it grows and shrinks.
 
     `mode`: "fair" or "strict". `band`: "fair", or "latency"; in "fair", `reserve_us` to `inversion_burst_us` are 0.
-    `latency_ns`: the part of `run_ns` that used the reservation. `hold_ns`: the part of `latency_ns` in which
-    the engine idled for the tenant. `demotions`: how often the reservation was used up. `fills`: pieces that other
-    tenants executed during `holds`. `inversion_ns`: the part of the pieces' time in which this tenant had work.
-    `ghost_ns`: the part of `run_ns` in
-    which the engine idled in turns of slices without work. `throttled`: the group's cap has run out.
+    `latency_ns`: the part of `run_ns` that used the reservation. `hold_ns`: the part of `latency_ns` in which the
+    engine idled for the tenant. `demotions`: how often the reservation was used up. `fills`: pieces that other tenants
+    executed during `holds`. `inversion_ns`: the part of the pieces' time in which this tenant had work. `ghost_ns`: the
+    part of `run_ns` in which the engine idled in turns of slices without work. `throttled`: the group's cap has run
+    out.
     """
 
     gpu: str

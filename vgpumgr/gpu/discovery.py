@@ -144,7 +144,7 @@ class Nvml:
             )
 
     def _optional(self, getter: Any, handle: Any, missing: Any) -> Any:
-        """Return the result of a getter; `missing` if the GPU or the driver does not support it."""
+        """Return the result of a getter; `missing` if the GPU or the driver does not support the getter."""
         library = self._library
         try:
             return getter(handle)

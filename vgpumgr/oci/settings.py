@@ -19,7 +19,10 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Settings:
-    """`runtime`: name or path of the real runtime, "" for the first one found. `run_directories`: of brokers."""
+    """`runtime`: name or path of the real runtime, "" for the first one found.
+
+    `run_directories`: the run directories of the host's brokers.
+    """
 
     runtime: str
     run_directories: tuple[Path, ...]

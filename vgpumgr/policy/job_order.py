@@ -134,7 +134,7 @@ def fair(jobs: Sequence[Job]) -> Job | None:
 
 
 def las(jobs: Sequence[Job]) -> Job | None:
-    """Run the job of the lowest `level`, the oldest of several. This needs no estimates and few switches."""
+    """Run the job of the lowest `level`; if several have it, the oldest. Needs no estimates and few switches."""
     return min(_ready(jobs), key=lambda job: (job.level, job.arrived_ns, job.number), default=None)
 
 

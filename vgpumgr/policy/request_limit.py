@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Request and limit: each client has a least part of the engine that it is promised, and a greatest part.
+"""Request and limit: the part of the engine that each client is promised, and the part that it may use at most.
 
 KubeShare (Yeh et al., HPDC 2020) and Gemini (Chen et al., IEEE TCC 2021) pass one token among the clients of a GPU. A
 sliding window decides which client gets it. A client above its limit is not chosen. The client that misses the greatest

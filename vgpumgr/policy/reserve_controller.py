@@ -6,8 +6,8 @@ predictor of service times, a scheduler, a limiter (here the core's reservations
 read the body of the paper; formulas and constants are ours:
 
 - `ServiceTimes` predicts how long a batch of b takes at a share s of the engine, T(b, s) = a*b/s + c*b + d. Here a is
-  work on the engine, c is work on the host for each item, and d is work on the host for each batch. It fits them by
-  least squares over the measurements, with older samples fading.
+  work on the engine, c is work on the host for each item, and d is work on the host for each batch. It fits
+  these factors by least squares over the measurements; older samples count less.
 - `ReserveController` is asked once every PERIOD_NS. A reservation grows to its due, which is demand plus headroom. It
   also grows while the tail of the service's times is above HIGH of the QoS time, in proportion to the excess. It
   decays to its due once the tail was below LOW for PATIENCE periods. A reservation changes by at most STEP of itself

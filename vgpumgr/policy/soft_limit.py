@@ -29,7 +29,7 @@ ELASTIC_TOP_PERMILLE = 900
 
 @dataclass(frozen=True, kw_only=True)
 class SoftLimit:
-    """`share_permille` of the engine belongs to the container; an `elastic` one may use idle time up to the top."""
+    """`share_permille` of the engine belongs to the container; if `elastic`, it may use idle time up to the top."""
 
     share_permille: int
     elastic: bool = False

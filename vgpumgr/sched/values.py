@@ -104,7 +104,7 @@ class ItemInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Yield:
-    """`struct vgpu_yield`: how a lease ends; by default dry."""
+    """`struct vgpu_yield`: how a lease ends; by default the slice ran dry."""
 
     want: bool = False
     more: bool = False

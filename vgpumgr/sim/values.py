@@ -72,9 +72,9 @@ class Counters:
 
     wall_ns == idle_ns + the sum over all slices (including removed ones) of run_ns + hold_ns, exactly.
 
-    decisions: how often the scheduler gave the engine to a slice
-    picks: how often the scheduler was asked
-    events: steps of host programs
+    decisions: number of times that the scheduler gave the engine to a slice
+    picks: number of times that the engine asked the scheduler for a decision
+    events: number of steps of host programs
     """
 
     wall_ns: int

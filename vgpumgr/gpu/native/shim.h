@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The shim. Loaded into a tenant's process with LD_PRELOAD, it sees every ioctl() of libcuda. It
- * sets the timeslice of each graphics and compute channel group, and keeps it.
+ * sets the timeslice of each graphics and compute channel group, and replaces later settings.
  *
  * The shim is cooperative: it does not see a program that makes the system call itself. It must
  * never end or damage the process: a call that it cannot read or does not know goes to the driver

@@ -75,8 +75,8 @@ static void core_remove_slice(struct sim *sim, struct sim_slice *slice)
 }
 
 /*
- * The host's statements about a kernel.  The core would refuse a hint above the
- * chunk.
+ * The host's statements about a kernel.  On a non-preemptible engine the
+ * core would refuse a hint above the chunk, so the hint is limited.
  */
 static struct vgpu_item_info info_of(const struct sim *sim,
 				     const struct sim_slice *slice,

@@ -17,9 +17,9 @@ static u64 overhead_ns(const struct sim_model *model)
 }
 
 /*
- * The engine as the core sees it.  Its pieces include the cost of starting
- * them.  A piece must be longer than that cost to be worth starting, so no
- * limit is ever exceeded.
+ * The engine as the core sees it.  For the core, a piece includes the cost of
+ * starting it, so that no piece exceeds a limit of the core.  The shortest piece
+ * is longer than this cost; otherwise it would not be worth starting.
  */
 struct vgpu_sched_params sim_core_params(const struct sim_model *model)
 {
