@@ -22,7 +22,7 @@ _NOWHERE = "ffffffff"
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """The identifiers of a card; an unknown one is empty. `pci_ids`: vendor and device, as in ``10de:2330``."""
+    """The identifiers of a card; an unknown identifier is empty. `pci_ids`: vendor and device, as in ``10de:2330``."""
 
     uuid: str = ""
     serial: str = ""

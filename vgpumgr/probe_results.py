@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of `host probe-gpu`, kept on the host: one file for each GPU, named by its UUID, which the agent reads.
+"""Results of `host probe-gpu`, kept on the host for the agent: one file for each GPU, named by the GPU's UUID.
 
 Root writes the files, and every user may read them. A result is valid until the GPU is probed again.
 """
@@ -21,7 +21,7 @@ _COST_US_MAX = 1_000_000
 def store(directory: Path, documents: Iterable[Mapping[str, Any]]) -> list[Path]:
     """Store the documents of the measured GPUs; return their files. OSError.
 
-    The directory is created if its parent exists, which the agent's installation creates.
+    The directory is created if its parent exists. The parent is created by the agent's installation.
     """
     measured = [found for found in documents if found["refused"] is None and _UUID.fullmatch(found["gpu"]["uuid"])]
     if measured:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client of the host agent's socket, which the hook uses too: one JSON object on one line each way.
+"""Client of the host agent's socket, which the hook uses too: request and answer are one line each, a JSON object.
 
 The protocol is described in docs/libvirt-hook.md.
 """
@@ -60,7 +60,7 @@ class AgentSocket:
 
 
 def exchange(path: Path, request: dict[str, Any], *, limit_s: float = LIMIT_S) -> dict[str, Any]:
-    """Send one request and return its answer. Both together take at most `limit_s`. AgentUnreachableError."""
+    """Send one request and return its answer. This takes at most `limit_s` in all. AgentUnreachableError."""
     deadline_s = time.monotonic() + limit_s
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:

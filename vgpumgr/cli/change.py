@@ -197,7 +197,7 @@ def labels_patch(label: list[str] | None, unlabel: list[str] | None) -> dict[str
     """Return a merge patch that adds and removes these labels, None if there are none. ArgumentError."""
     from vgpumgr.wire.common import LABEL_KEY, LABELS_MAX
 
-    for key in unlabel or []:  # the request has them as members beside those of --label
+    for key in unlabel or []:  # in the request, these keys and those of --label are members of one object
         if not re.fullmatch(LABEL_KEY, key):
             raise ArgumentError(f"--unlabel {key[:80]!r}: {NO_LABEL}")
     added = parse_labels(label or [])

@@ -109,7 +109,7 @@ class GpuSettings:
 
 @dataclass(frozen=True)
 class HostSettings:
-    """Settings of single GPUs by address, and of all others."""
+    """Settings of single GPUs by address, and of all other GPUs."""
 
     others: GpuSettings
     gpus: Mapping[str, GpuSettings]

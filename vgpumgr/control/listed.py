@@ -18,7 +18,7 @@ _SHOWN = 40
 
 
 class Trouble(StrEnum):
-    """Why a listed GPU cannot be shared. Other programs match these strings: never change one or its meaning."""
+    """Why a listed GPU cannot be shared. Other programs match these strings: never change a string or its meaning."""
 
     UNREADABLE = "gpus.unreadable"
     MALFORMED = "gpu.malformed"
@@ -71,7 +71,7 @@ def listed(paths: HostPaths) -> list[str]:
 def adoptable(paths: HostPaths) -> dict[str, str]:
     """Return the drivers of the GPUs that stay with their vendor's driver, by address.
 
-    Unreadable settings give no GPUs here; `host doctor` and the start of an executor report them.
+    If the settings are unreadable, there are none. `host doctor` and the start of an executor report the settings.
     """
     try:
         settings = load(paths.agent_settings)

@@ -12,9 +12,9 @@ from enum import StrEnum
 
 @dataclass(frozen=True)
 class RunHistogram:
-    """Lengths of ended runs. `buckets`: (least length in ns, count), ascending, without empty ones.
+    """Lengths of ended runs. `buckets`: (least length in ns, count), ascending, without empty buckets.
 
-    There are four buckets per power of two, one below 1024 ns and one from 2**34 ns on.
+    There are four buckets per power of two, one bucket below 1024 ns and one from 2**34 ns on.
     """
 
     buckets: tuple[tuple[int, int], ...] = ()

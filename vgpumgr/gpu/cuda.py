@@ -116,7 +116,7 @@ class Cuda:
 
 
 class Kernel:
-    """One of the loads with its buffer. `launch` returns at once. Its work is always `rounds`, whatever else runs."""
+    """One of the loads with its buffer. `launch` returns at once. A launch always does `rounds` of work."""
 
     THREADS = 256
     BLOCKS_PER_MULTIPROCESSOR = 4

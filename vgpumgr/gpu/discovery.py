@@ -56,7 +56,7 @@ class Nvml:
         self._library = library
 
     def gpus(self) -> list[Gpu]:
-        """Return all GPUs in the driver's order. A lost GPU does not keep the others from being listed."""
+        """Return all GPUs in the driver's order. A lost GPU does not keep other GPUs from being listed."""
         library = self._library
         with self._translated("listing GPUs"):
             count = library.nvmlDeviceGetCount()

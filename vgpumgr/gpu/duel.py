@@ -48,7 +48,7 @@ class RigError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Rig:
-    """Where the tenants run: a real device, or a fake one with libraries to load after the shim.
+    """Where the tenants run: a real device, or a fake device, which is libraries to load after the shim.
 
     device: UUID of the GPU, or None for the first. on_child: called with the process id of each tenant that starts.
     """
@@ -86,7 +86,7 @@ class Tenant:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The results of one process. `mark_ns`: when it said `mark`, and when it heard that `at_mark` was done."""
+    """The results of one process. `mark_ns`: when it reported `mark`, and when it read that `at_mark` was done."""
 
     tenant: str
     pid: int

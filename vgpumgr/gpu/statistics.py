@@ -10,7 +10,7 @@ from enum import StrEnum
 from statistics import fmean, stdev
 
 # Student's t, two-sided, 95 %, by degrees of freedom. Values between two entries use the smaller entry's, which is
-# slightly too wide; the last entry stands for all larger ones.
+# slightly too wide; the last entry stands for all larger numbers.
 _T95 = (
     (1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (6, 2.447), (7, 2.365), (8, 2.306), (9, 2.262),
     (10, 2.228), (12, 2.179), (15, 2.131), (20, 2.086), (30, 2.042), (60, 2.0),
@@ -19,7 +19,7 @@ _T95 = (
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """Mean of `count` measurements and its 95 % interval, which has no width for a single one."""
+    """Mean of `count` measurements and its 95 % interval, which has no width for a single measurement."""
 
     mean: float
     low: float

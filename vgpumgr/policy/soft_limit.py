@@ -63,7 +63,7 @@ class Engine:
 def reclaim_ns(share_permille: int, engine: Engine) -> int:
     """Return the longest time from an owner's waking to its first service, with weights alone.
 
-    An owner may start behind by one timeslice and one chunk of engine time, and gains at its share of the engine.
+    When it wakes, an owner may be behind by one timeslice and one chunk. It catches up at its share of the engine.
     """
     permille("share_permille", share_permille, least=1)
     behind_ns = engine.timeslice_ns + engine.max_chunk_ns

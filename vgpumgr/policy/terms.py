@@ -13,9 +13,9 @@ from vgpumgr.ranges import PERMILLE, WEIGHT_MAX, WEIGHT_MIN
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """Weight among the others; cap and reservation in ns of engine time per period in ns, 0 for none.
+    """Weight relative to other groups; cap and reservation in ns of engine time per period in ns, 0 for none.
 
-    `burst_ns`: how much of the cap can be saved up, 0 for the core's own default.
+    `burst_ns`: how much unused cap can be saved up, 0 for the core's default.
     """
 
     weight: int

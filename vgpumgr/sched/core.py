@@ -312,7 +312,7 @@ class Scheduler:
         _call(lib.vgpu_slice_item_done, self.c, target.c, c_next, now_ns, subject=target)
 
     def end_request(self, target: Slice, now_ns: int) -> None:
-        """Declare that no more items follow the last one, although more were announced."""
+        """Declare that no item follows the last item, although more items were announced."""
         _call(lib.vgpu_slice_end_request, self.c, target.c, now_ns, subject=target)
 
     def sleep(self, target: Slice, now_ns: int) -> None:

@@ -172,7 +172,7 @@ def _end(tenant: schema.Tenant, scenario: schema.Scenario) -> int:
 
 
 def _within(intervals: Intervals, at_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which moments lie in one of the intervals, which ascend and do not touch."""
+    """Return which moments lie in an interval. The intervals are ascending and disjoint."""
     if not len(intervals):
         return np.zeros(len(at_ns), dtype=np.bool_)
     index = np.searchsorted(intervals[:, 0], at_ns, side="right") - 1

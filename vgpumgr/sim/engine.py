@@ -266,7 +266,7 @@ class Simulation:
         return _copied(self._c_slice(target).requests, REQUEST_DTYPE)
 
     def runs(self) -> npt.NDArray[Any]:
-        """Return the uninterrupted runs on the engine. The last one may still be running.
+        """Return the uninterrupted runs on the engine. The last run may still be going on.
 
         Fields: start_ns, length_ns, group, slice, reason (`Reason`), timeslice_ns (0: none)."""
         runs = _copied(self._c.runs, RUN_DTYPE)

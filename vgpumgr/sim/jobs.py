@@ -31,7 +31,7 @@ ROUNDING = 1e-15
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:
-    """A job: `work_ns` of exclusive engine time in iterations of `iteration_ns`; the last one may be shorter."""
+    """A job: `work_ns` of exclusive engine time in iterations of `iteration_ns`; the last iteration may be shorter."""
 
     arrival_ns: int
     work_ns: int
@@ -113,7 +113,7 @@ class Outcome:
 
 @dataclass
 class _Place:
-    """What one lane of the device runs. `left`: rest of the present iteration (and switch), in exclusive ns."""
+    """What one lane of the device runs. `left`: rest of the iteration (and of a switch), in exclusive ns."""
 
     job: Job | None = None
     last: Job | None = None

@@ -82,7 +82,7 @@ def play_all(loaded: Loaded, *, exclusives: Exclusives, progress: Progress = lam
 
 @dataclass
 class _Member:
-    """A group while it is played. `limits`: those of its tenant, with the changes so far."""
+    """A group while it is played. `limits`: the tenant's limits, with the changes so far."""
 
     tenant: int
     copy: int

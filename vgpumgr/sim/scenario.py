@@ -50,7 +50,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Written:
-    """A scenario's text, which can be read repeatedly with different settings. `name`: its name in errors."""
+    """A scenario's text, which can be read repeatedly with different settings. `name`: the text's name in errors."""
 
     text: str
     name: str

@@ -64,7 +64,7 @@ def edf(services: Sequence[Service], calls: Sequence[Call], engine: Engine) -> S
 def edf_shed(
     services: Sequence[Service], calls: Sequence[Call], engine: Engine, *, floor_permille: int | None = None
 ) -> Served:
-    """EDF with shedding, fair among services if there is a floor. It plans with the services' mean times."""
+    """EDF with shedding, fair among services if there is a floor. The plan uses the services' mean times."""
     ledger = None if floor_permille is None else Ledger(floor_permille=floor_permille)
     ready: dict[Hashable, Call] = {}
     done: dict[Hashable, float] = {}

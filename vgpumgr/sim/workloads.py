@@ -121,7 +121,7 @@ def log_normal(
     launch_median_ns: int = LAUNCH_MEDIAN_NS,
     sync_every: int = 0,
 ) -> Kernels:
-    """Return one request of a model of which only count, sum and median are known, with log-normal durations.
+    """Return one request with log-normal durations, of a model of which only count, sum and median are known.
 
     ValueError if the mean is below the median, which no log-normal distribution has.
     """

@@ -125,7 +125,7 @@ static bool listen_at(const char *prefix)
 
 /*
  * Called whenever a group appears; starts the thread once in a process. The thread blocks all
- * signals, which are the tenant's.
+ * signals, because signals are for the tenant's threads.
  */
 void control_start(void)
 {

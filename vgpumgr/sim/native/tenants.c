@@ -113,7 +113,7 @@ static void *grown(void *array, u32 nr)
 
 /*
  * Baselines accept the parameters of the core and refuse the same values.  They
- * have no bands, modes and reservations, and ignore those.
+ * ignore bands, modes and reservations, which they do not have.
  */
 static int check_group(const struct sim *sim,
 		       const struct vgpu_group_params *params)
