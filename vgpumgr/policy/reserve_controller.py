@@ -204,7 +204,7 @@ class _State:
         self.requests, self.periods = (self.requests + seen.requests) * fade, (self.periods + 1) * fade
 
     def wanted_ppm(self, due_ppm: float) -> int:
-        """Return the reservation that the service would get if it were alone. It changes by at most STEP of itself."""
+        """Return the wanted reservation, before `_fit` reduces the sum. It changes by at most STEP of itself."""
         now = self.reserve_ppm
         wanted = float(now)
         if due_ppm > now * (1 + DEADBAND):
