@@ -31,10 +31,10 @@ class Actor:
     """The actor that makes a request, and its address. `name` is for events, for example ``tenant:blue``.
 
     `account_id`: the account of the actor's tenant, if that tenant is a project. `scope` separates the idempotency keys
-    of different actors; if it is empty, role and tenant do, so that a successor token may repeat a request. `scopes`:
-    what the token permits; None: everything that its role permits. `certified`: the actor showed a certificate.
-    `expires_at`: when the token expires. `secret_hash`: the hash of the token shown. `epoch`: the database's epoch at
-    the lookup; None for an actor without a request.
+    of different actors; if it is empty, role and tenant separate them, so that a request may be repeated with a
+    successor token. `scopes`: what the token permits; None: everything that its role permits. `certified`: the actor
+    showed a certificate. `expires_at`: when the token expires. `secret_hash`: the hash of the token shown. `epoch`: the
+    database's epoch at the lookup; None for an actor without a request.
     """
 
     token_id: UUID | None
@@ -101,7 +101,7 @@ def local_operator(name: str, role: TokenRole = TokenRole.OPERATOR) -> Actor:
 
 
 def authenticate(session: Session, secret: str, *, request_id: str = "", source: str = "") -> Actor:
-    """Returns the actor with this secret. Raises Refusal: AUTH_INVALID if it is unknown, AUTH_EXPIRED if too old."""
+    """Returns the actor with this secret. Raises Refusal: AUTH_INVALID if none has it, AUTH_EXPIRED if it is old."""
     found = None
     if SECRET.fullmatch(secret):
         found = session.execute(_BY_SECRET, {"secret_hash": hash_of(secret)}).one_or_none()
@@ -143,7 +143,7 @@ def actor_of(
 
 
 def credential_counts() -> ColumnElement[bool]:
-    """Whether the credential of `credential_parameters` still exists; a replaced secret is void, too."""
+    """Whether the credential of `credential_parameters` still exists and has the same secret."""
     shown: BindParameter[str] = bindparam("credential_hash", type_=String())
     return (
         select(_TOKEN.id)
@@ -187,7 +187,7 @@ def revoked() -> Refusal:
 
 
 def invalid(session: Session, secret: str, detail: str) -> Refusal:
-    """Returns the refusal for a void credential: HOST_FENCED if it was that of a fenced host, else AUTH_INVALID."""
+    """Returns the refusal for a void credential: HOST_FENCED for a credential of a fenced host, else AUTH_INVALID."""
     former = records.FormerSecret
     fenced = session.scalar(select(former.host).where(former.secret_hash == hash_of(secret), former.fenced))
     return Refusal(Code.AUTH_INVALID, detail) if fenced is None else _fenced(fenced)
@@ -242,7 +242,7 @@ def require_person(actor: Actor) -> None:
 
 
 def require_tenant(actor: Actor, tenant: models.Tenant) -> None:
-    """Refuses an actor that may not see this tenant: for it the tenant does not exist.
+    """Refuses an actor that may not see this tenant, as if the tenant did not exist.
 
     The tenant itself, its account, and actors that see the whole cloud pass.
     """
@@ -252,7 +252,7 @@ def require_tenant(actor: Actor, tenant: models.Tenant) -> None:
 
 
 def own_host(session: Session, actor: Actor, asked: str) -> models.Host:
-    """Returns the host that this token belongs to, if `asked` is its name or UUID. It may see no other host."""
+    """Returns the host whose agent the actor is. Refuses any other `asked` than the name or UUID of this host."""
     if actor.role is not TokenRole.HOST:
         raise Refusal(Code.PERMISSION_DENIED, "this needs the token of the host's agent")
     host = session.get(models.Host, actor.host_id)
@@ -263,7 +263,7 @@ def own_host(session: Session, actor: Actor, asked: str) -> models.Host:
 
 
 def require_own(actor: Actor, asked: str) -> UUID:
-    """Returns the id of the host whose agent this is, like `own_host`, but without reading the database."""
+    """Returns the id of the host whose agent the actor is, like `own_host`, but without reading the database."""
     if actor.role is not TokenRole.HOST or actor.host_id is None:
         raise Refusal(Code.PERMISSION_DENIED, "this needs the token of the host's agent")
     if asked != str(actor.host_id) and actor.name != f"host:{asked}":

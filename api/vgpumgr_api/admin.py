@@ -89,7 +89,7 @@ def checked(config: Config) -> Database:
 
 
 def create_token(database: Database, request: TokenCreate) -> TokenCreated:
-    """Creates a credential without asking for one: anyone who can read the database file could do this anyway."""
+    """Creates a credential and requires none: anyone who can write the database could create one anyway."""
     return database.run(lambda session: tokens.create_token(session, ACTOR, request))
 
 
@@ -99,7 +99,7 @@ def new_epoch(database: Database) -> UUID:
 
 
 def backup(database: Database, file: Path | None, *, directory: Path | None, keep: int) -> tuple[Path, Header, bool]:
-    """Writes a backup to a new `file`, or under a generated name to `directory`, which keeps the last `keep` backups.
+    """Writes a backup to a new `file`, or to `directory` under a generated name; the last `keep` stay there.
 
     Also returns whether the backup was entered in the audit, which is impossible in a read-only database.
     """
@@ -157,7 +157,7 @@ def unreachable(config: Config, error: DBAPIError) -> AdminError:
 
 def _opened(config: Config) -> Database:
     file = database_file(config)
-    # SQLite would create an empty file.
+    # SQLite would create an empty file if there is none.
     if file is not None and not file.exists():
         raise AdminError(f"there is no database {file}; run: vgpumgr-api init")
     return Database(config.database)

@@ -92,11 +92,11 @@ def create_app(
         "operations": lambda: app.state.operations_watch.waiting,
         "events": lambda: len(app.state.feed),
     }
-    # Not `or`: `Connections` has a length, which is 0 before the first connection, and would then be false.
+    # Not `or`: a `Connections` without a connection has the length 0 and would be false.
     counted = Connections(total=0, per_address=0) if connections is None else connections
     app.state.metrics = Metrics(database, watchers, counted, app.state.turns)
     problems.install(app)
-    # The routes are added flat, not by include_router: matching, 405 and the role matrix read one list of routes.
+    # The routes are added to one list, not by include_router: matching, the answer 405 and a test of all roles read it.
     for router in ROUTERS:
         app.router.routes.extend(router.routes)
     document.install(app)
@@ -113,7 +113,7 @@ def create_app(
 
 
 def _operations(database: Database, lifecycle: Lifecycle) -> Generations:
-    """Returns the running operations after one step of each that is due, or of some of them if the API is stopping."""
+    """Takes a step of each operation that is due, and returns the running ones. Stops early if the API is stopping."""
     advance = partial(operating.advance_next, due_by=database.run(now, read_only=True))
     while not lifecycle.stopping and database.run(advance):
         pass

@@ -37,9 +37,9 @@ class Config:
     that Prometheus must show. `otlp_endpoint`: where traces are sent; None: nowhere.
 
     `oidc`: the issuers that authenticate people; without one, only our own tokens are accepted. `agent_ca_certificate`
-    and `agent_ca_key` (PEM files): the authority that issues certificates to agents, which needs TLS; without it agents
-    have tokens. `events_kept_s` and `events_kept`: the maximum age and number of events kept. `usage_kept_days`: how
-    long the ledger is kept, 0: for ever.
+    and `agent_ca_key` (PEM files): the authority that issues certificates to agents. It needs TLS. Without an
+    authority, agents have tokens. `events_kept_s` and `events_kept`: the maximum age and number of events kept.
+    `usage_kept_days`: how long the ledger is kept, 0: for ever.
 
     These limits apply to this replica; 0 means no limit. `*_requests_per_s`: the request rate of one token and of one
     tenant. `tenant_requests_at_once`: how many requests of one tenant run at once. `token_requests_waiting`: how many

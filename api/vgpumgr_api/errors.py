@@ -9,8 +9,8 @@ from vgpumgr.wire.problem import STATUS, Code, Reason
 class Refusal(Exception):  # noqa: N818  # it is an answer, not a fault
     """A request was refused and nothing was stored: raising this rolls the transaction back.
 
-    `detail` is one line that says what to do. `retry_after_s`: when a retry may succeed. `by`: the refused Actor, for
-    the audit, where the caller does not know it.
+    `detail` is one line that says what to do. `retry_after_s`: when a retry may succeed. `by`: the refused Actor for
+    the audit, where the caller does not know the actor.
     """
 
     def __init__(

@@ -159,7 +159,7 @@ def _token(config: Config, chosen: argparse.Namespace) -> TokenCreated:
 
 
 def _hand_over(path: Path | None, make: Callable[[], TokenCreated]) -> None:
-    """Prints the token, or its file and its id, by which it can be revoked."""
+    """Prints the token, or the file that it is in and the id by which it can be revoked."""
     with _secret_to(path) as file:
         made = make()
         print(made.secret, file=file)

@@ -29,7 +29,7 @@ LIFE_S = 72 * 3600
 
 CA_LIFE = timedelta(days=10 * 365)
 SKEW = timedelta(minutes=5)
-"""How far the clock that checks a new certificate may be behind this one."""
+"""How far the clock that checks a new certificate may be behind this machine's clock."""
 
 RSA_MIN_BITS = 2048
 _HOST, _CREDENTIAL = "urn:vgpumgr:host:", "urn:vgpumgr:credential:"
@@ -45,7 +45,7 @@ class RequestError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """The content of a client's certificate, which one of our authorities signed. `authority`: the id of its key."""
+    """The content of a client's certificate. `authority`: the key id of our authority that signed the certificate."""
 
     host_id: UUID
     credential: UUID
@@ -67,7 +67,7 @@ class AgentCa:
 
     @property
     def renew_within_s(self) -> int:
-        """The period over which hosts that are asked to renew are spread: 18 minutes for certificates of 72 hours."""
+        """The time over which renewals are spread when hosts are asked to renew: 18 minutes for a life of 72 hours."""
         return max(self.life_s // 240, 1)
 
     @cached_property
@@ -80,7 +80,7 @@ class AgentCa:
         return peer.authority != self.key_id
 
     def sign(self, request: str, *, host_id: UUID, credential: UUID, now: datetime) -> tuple[str, datetime]:
-        """Returns a PEM certificate and its end. Only the key of the request is used. Raises RequestError."""
+        """Returns a PEM certificate and when it expires. Of the request, only the key is used. Raises RequestError."""
         csr = _parsed(request)
         ends = now + timedelta(seconds=self.life_s)
         names = [x509.UniformResourceIdentifier(f"{_HOST}{host_id}")]
@@ -168,7 +168,7 @@ def key_id_of(authority: x509.Certificate) -> bytes:
 
 
 def peer(der: bytes) -> Peer | None:
-    """Returns the content of a certificate that TLS has verified against our authorities; None if it is no host's."""
+    """Returns the content of a certificate that TLS has verified against our authorities; None if not a host's."""
     try:
         certificate = x509.load_der_x509_certificate(der)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

@@ -43,14 +43,14 @@ def switch(certificate: Path, key: Path, *, now: datetime) -> None:
     if not coming.exists():
         raise CaError(f"{coming} does not exist: begin the rotation first, or copy it from where it was begun")
     load(certificate, coming)
-    # `end` counts from this modification time.
+    # `end` waits until the lifetime of a certificate has passed since this modification time.
     os.utime(coming, (now.timestamp(), now.timestamp()))
     coming.rename(key)
     _sync(key.parent)
 
 
 def end(certificate: Path, key: Path, *, life_s: int, now: datetime, force: bool = False) -> None:
-    """Removes the former authority. Raises CaError, also while its certificates may be valid, unless `force`."""
+    """Removes the former authority. Raises CaError. Without `force`, also while its certificates may be valid."""
     if next_key(key).exists():
         raise CaError(f"{next_key(key)} exists: the rotation has not been switched yet")
     ca = load(certificate, key)

@@ -24,11 +24,14 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.events import allowance, events
 
 WORTH = 64
-"""The events of a host's allowance that a certificate costs: hosts need few, and each costs a signature."""
+"""How many events of a host's allowance a certificate costs: hosts need few certificates, and signing is expensive."""
 
 
 def authenticate(session: Session, peer: Peer, *, request_id: str = "", source: str = "") -> Actor:
-    """Returns the actor with this certificate. Raises Refusal; with HOST_FENCED also for an expired certificate."""
+    """Returns the actor with this certificate. Raises Refusal.
+
+    If the host was fenced, that is HOST_FENCED, even if the certificate has expired, too.
+    """
     token = token_with(session, peer.credential)
     if token is None or token.host_id != peer.host_id:
         raise invalid(
@@ -81,7 +84,7 @@ def renew(
 
 
 def _own(actor: Actor) -> UUID:
-    if actor.token_id is None:  # hosts have credentials in `tokens` only
+    if actor.token_id is None:  # every credential of a host is in `tokens`
         raise Refusal(Code.PERMISSION_DENIED, "this needs the credential of the host's agent")
     return actor.token_id
 

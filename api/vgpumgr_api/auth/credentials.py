@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a host's credentials. Their hashes are kept, so that a client that shows one later learns of a fence.
+"""Ends hosts' credentials. Their hashes are kept, so that a client that shows an ended one learns of a fence.
 
-All former credentials are kept, because a fenced machine may come back with one that was replaced or revoked earlier.
+All former credentials are kept, because a fenced machine may come back with a credential that was replaced or revoked
+earlier.
 """
 
 from uuid import UUID
@@ -49,11 +50,11 @@ def proof_of(credential: UUID) -> str:
 
 
 def remember_all(session: Session, credential: UUID, secret_hash: str, host_id: UUID, name: str) -> None:
-    """Keeps the hash of a credential that ends, and that of its certificates, which may exist beside a token."""
+    """Keeps the hash of a credential's token, if it has one, and the hash for its certificates; both may exist."""
     for each in {secret_hash, hash_of(proof_of(credential))}:
         remember(session, each, host_id, name)
 
 
 def remember(session: Session, secret_hash: str, host_id: UUID, name: str) -> None:
-    """Keeps the hash of a host's former credential, so that it can be told from one that never existed."""
+    """Keeps the hash of a host's former credential, to distinguish it from one that never existed."""
     session.add(records.FormerSecret(secret_hash=secret_hash, host_id=host_id, host=name, fenced=False))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The public keys of an OIDC issuer (RFC 7517), fetched when they are needed and cached.
 
-An unknown key id causes a fetch at once, because issuers rotate keys. It causes none within `MIN_INTERVAL_S` of the
-last fetch; otherwise tokens with invented key ids would make this API call the issuer for each request. Such tokens do
-not make requests wait either: while the issuer is slow, only the first request waits for it, and the others wait until
-`WAIT_S` after that fetch began. A key that the issuer no longer lists is used for at most `MAX_AGE_S`, or for `KEEP_S`
-while the issuer is unreachable.
+A key id that is not cached causes a fetch at once, because issuers rotate keys. Within `MIN_INTERVAL_S` of the last
+fetch it causes none; otherwise tokens with invented key ids would make this API call the issuer for each request. If
+the issuer is slow, only the request that began the fetch waits for it. Other requests wait until `WAIT_S` after the
+fetch began. A key that the issuer no longer lists is used for at most `MAX_AGE_S`, or for `KEEP_S` while the issuer is
+unreachable.
 """
 
 import json
@@ -30,7 +30,7 @@ TIMEOUT_S = 5.0
 """The timeout for each part of an answer."""
 
 FETCH_S = 10.0
-"""The timeout for a whole answer. No other fetch begins while one takes longer."""
+"""How long a request waits for the fetch that it began. A fetch may take longer; until it ends, no other begins."""
 
 DOCUMENT_MAX = 1 << 20
 """The maximum size of an issuer's answer, in bytes."""
@@ -96,9 +96,9 @@ class KeySet:
         return float("inf") if self._fetched_at is None else self._clock() - self._fetched_at
 
     def _refresh(self, *, wait: bool) -> None:
-        """Fetches the keys, unless a fetch is running or has just ended.
+        """Fetches the keys, unless a fetch is running or ended less than `MIN_INTERVAL_S` ago.
 
-        With `wait`, raises IssuerUnreachableError if the issuer is slow.
+        With `wait`, waits for the fetch, and raises IssuerUnreachableError if it takes too long.
         """
         with self._guard:
             trying, patience_s = self._under_way, FETCH_S
@@ -178,7 +178,7 @@ def _by_id(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _usable(key: Mapping[str, Any], algorithm: str) -> jwt.PyJWK:
-    """Returns the key for exactly this algorithm. Raises UnknownKeyError if the issuer made the key for another one."""
+    """Returns the key for exactly this algorithm. Raises UnknownKeyError for a key of another one."""
     if key.get("alg", algorithm) != algorithm or key.get("crv") != _CURVES.get(algorithm):
         raise UnknownKeyError(f"the issuer's key is not for {algorithm}")
     try:

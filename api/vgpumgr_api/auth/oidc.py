@@ -3,7 +3,8 @@
 
 There may be several issuers. The token's `iss` claim only selects the issuer whose keys and rules apply. A token is
 accepted only if its signature uses an allowed algorithm and one of that issuer's keys, its audience matches, and the
-token's period of validity includes the present. The key or algorithm that the token itself names cannot widen this.
+token's period of validity includes the present. A token cannot relax these checks by the key or algorithm that it
+names.
 """
 
 import re
@@ -172,7 +173,7 @@ def _media_type(said: Any) -> str:
 
 
 def _words(error: Exception) -> str:
-    """Returns PyJWT's error text as one line. It quotes no claims, only the names of missing ones."""
+    """Returns PyJWT's error text as one line. The text quotes no claims, only the names of missing claims."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 

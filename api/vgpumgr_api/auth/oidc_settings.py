@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Only algorithms with a public key. With a shared secret, whoever can check a token could also make one."""
+"""Only algorithms with a public key. With a shared secret, any party that can check a token could also make one."""
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 Values = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)]
@@ -53,12 +53,12 @@ class RoleMap(BaseModel):
 
 
 class OidcSettings(BaseModel):
-    """The settings of one issuer. `jwks_url`: its keys; if None, its discovery document names them.
+    """The settings of one issuer. `jwks_url`: where its keys are; if None, its discovery document says where.
 
     `ca_file`: the CA for the connection to the issuer. `name`: the prefix of its people's names in events and the
-    audit; "" if it is the only issuer. `tenants`: the tenants that it may name, None for all. `token_type`: the
-    required `typ` header, for example ``at+jwt`` for access tokens (RFC 9068). `authorized_parties`: the clients (`azp`
-    or `client_id`) that its tokens may be issued to.
+    audit; "" if it is the only issuer. `tenants`: the tenants that its tokens may name; None: all tenants.
+    `token_type`: the required `typ` header, for example ``at+jwt`` for access tokens (RFC 9068). `authorized_parties`:
+    the clients (`azp` or `client_id`) that its tokens may be issued to.
 
     A claim is a member of the token, or a dotted path to a nested member, for example ``realm_access.roles``.
     """

@@ -2,9 +2,9 @@
 """A cache of the actors that credentials belonged to at their last lookup.
 
 A request counts towards that actor's limit before the credential is looked up again. Routes that confirm the credential
-in their own transaction also take the actor from here. This cache grants no access: such a route acts and answers only
-if the database still has the credential. The one exception is the refusal of an actor that asks too often. See
-`edge.strict.ConfirmedRoute`.
+in their own transaction also take the actor from here. This cache grants no access: a route that takes the actor from
+here acts and answers only if the database still has the credential. Only the refusal of an actor that asks too often
+needs no such check. See `edge.strict.ConfirmedRoute`.
 """
 
 import time
@@ -28,7 +28,7 @@ class Remembered:
         return len(self._actors)
 
     def find(self, credential: str) -> Actor | None:
-        """Returns the actor that the credential belonged to within the last `LIFE_S`, as that request saw it."""
+        """Returns the actor that the last lookup of the credential found, None if that was more than `LIFE_S` ago."""
         found = self._actors.get(credential)
         if found is None:
             return None

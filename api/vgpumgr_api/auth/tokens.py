@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Credentials. The database keeps only a hash of each; the secret is shown once."""
+"""Credentials. The database keeps only a hash of each secret, which is shown once."""
 
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
@@ -34,7 +34,7 @@ TOKENS_MAX = 1000
 """The maximum number of valid tokens of one tenant, regardless of who creates them."""
 
 KEPT_AFTER = timedelta(days=30)
-"""How long an expired token is listed, and its bearer is told that it has expired."""
+"""How long an expired token stays listed. During this time its bearer gets AUTH_EXPIRED, later AUTH_INVALID."""
 
 FORGOTTEN_AT_ONCE = 500
 
@@ -50,7 +50,7 @@ def list_tokens(
     subject: str | None = None,
     expired: bool | None = None,
 ) -> Page[Token]:
-    """Returns credentials by id, without secrets, including expired ones. A tenant's admin sees its tenant's."""
+    """Returns credentials by id, without secrets, including expired ones. A tenant's admin sees those of its tenant."""
     _require_keeper(actor)
     named = func.coalesce(models.Tenant.name, models.Host.name)
     statement = (
@@ -74,7 +74,7 @@ def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenC
     """Creates a credential. For operators; only admins create admins' tokens.
 
     A tenant's admin creates tokens of some roles for its tenant. An actor with scopes cannot pass on more than its own
-    scopes. The new token cannot outlast an actor's token that expires.
+    scopes. If the actor's token expires, the new token expires no later.
     """
     _require_keeper(actor)
     if request.role is TokenRole.ADMIN:
@@ -124,7 +124,8 @@ def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenC
 def delete_token(session: Session, actor: Actor, token_id: UUID) -> None:
     """Revokes a credential at once. For operators; only admins revoke admins' tokens.
 
-    A tenant's admin revokes tokens that it could have created. An actor with scopes revokes only tokens with no others.
+    A tenant's admin revokes tokens that it could have created. An actor with scopes revokes only tokens without further
+    scopes.
     """
     _require_keeper(actor)
     found = session.execute(
@@ -187,7 +188,7 @@ def _require_keeper(actor: Actor) -> None:
 
 
 def _require_delegable(request: TokenCreate) -> None:
-    """Refuses a token that a tenant's admin may not create: it must be for its programs, and must expire."""
+    """Refuses a token that a tenant's admin may not create, because of its role or because it expires too late."""
     if request.role not in _DELEGABLE or request.subject is None:
         raise Refusal(
             Code.PERMISSION_DENIED, "a tenant's admin creates tokens of the roles tenant and viewer, of its own tenant"

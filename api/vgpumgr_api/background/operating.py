@@ -52,7 +52,7 @@ KINDS: dict[str, Kind] = {drain.KIND: drain.Drain(), rehoming.KIND: rehoming.Reh
 def advance(session: Session, operation_id: UUID, *, due_by: datetime | None = None) -> None:
     """Looks at an operation's progress, and ends it if it is done or late. Does nothing if it has ended.
 
-    `due_by`: also does nothing if another process has looked meanwhile and the operation is no longer due by then.
+    `due_by`: also does nothing if the operation is not due by this time any more, because another process has looked.
     """
     operation = session.get(Operation, operation_id)
     if operation is None or not _hold(session, operation) or (due_by is not None and operation.look_at > due_by):
@@ -76,9 +76,9 @@ def look(session: Session, actor: Actor, operation_id: UUID) -> None:
 def advance_next(session: Session, *, due_by: datetime | None = None) -> bool:
     """Advances the operation that was looked at longest ago. A job of `housekeeping`: returns False if none is due.
 
-    Each call advances one operation, because the targets of several would have to be locked in order. `due_by`: a
-    caller that repeats this until nothing is due passes the time at which it began. Otherwise the first operations
-    would be due again before the last were done.
+    Each call advances one operation, because the targets of several operations would have to be locked in order.
+    `due_by`: a caller that repeats the call until nothing is due passes the time of its first call. Otherwise the first
+    operations could be due again before the last were looked at.
     """
     due_by = due_by or now(session)
     due = session.scalar(
@@ -117,7 +117,7 @@ def _hold(session: Session, operation: Operation) -> bool:
 
 
 def _is_late(session: Session, operation: Operation) -> bool:
-    """Time in which no API process was running does not count, because no process could notice that it was done."""
+    """Whether the deadline has passed, not counting time in which no API process could notice the operation's end."""
     if operation.deadline_at is None or now(session) < operation.deadline_at:
         return False
     return alive_for(session) >= operation.deadline_at - operation.created_at

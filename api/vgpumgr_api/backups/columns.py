@@ -16,7 +16,7 @@ from vgpumgr_api.db.types import Instant
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of column. `classes`: the column types of this kind. `make` returns a column type for it.
+    """A kind of column. `classes`: the column types of this kind. `make` returns a column type of this kind.
 
     `to_json` and `from_json` convert a value whose Python form differs from its JSON form.
     """
@@ -60,7 +60,7 @@ def decoder(columns: Mapping[str, str]) -> Callable[[list[Any]], dict[str, Any]]
 
 
 def table_of(name: str, columns: Mapping[str, str]) -> Table:
-    """Returns a table as its file describes it, which is the schema revision at the time of the backup."""
+    """Returns a table with the columns that the backup describes, which may be those of an older schema revision."""
     return Table(name, MetaData(), *(Column(each, KINDS[kind].make()) for each, kind in columns.items()))
 
 

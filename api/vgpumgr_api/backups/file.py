@@ -37,7 +37,7 @@ class BackupError(Exception):
 
 
 class Header(BaseModel):
-    """The header of a backup. `revision`: the schema's. `installed_at` tells one installation from another."""
+    """The header of a backup. `revision`: the schema revision. `installed_at` distinguishes installations."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -58,13 +58,13 @@ class Header(BaseModel):
         return said.ljust(HEADER_BYTES - 1) + b"\n"
 
     def digest(self) -> "hashlib._Hash":
-        """Returns the hash of this header, to which the caller adds the body."""
+        """Returns a hash of this header. The caller adds the body to it."""
         return hashlib.sha256(self.model_copy(update={"checksum": ""}).encoded())
 
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a new file for its owner only, which appears under its name once it is complete. Never overwrites."""
+    """Opens a new file that only its owner can read. It gets its name once it is complete. Never overwrites a file."""
     if path.exists():
         raise BackupError(f"{path} exists; name a file that does not")
     if not path.parent.is_dir():

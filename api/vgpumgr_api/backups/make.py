@@ -21,7 +21,7 @@ SUFFIX = ".backup"
 
 
 def make(database: Database, path: Path) -> Header:
-    """Writes a backup of `database` to a new file that only its owner can read. Its schema must match this program."""
+    """Writes a backup of `database` to a new file that only its owner can read. The schema must match this program."""
     with new_file(path) as file:
         header = database.run(lambda session: _write(session, file), read_only=True)
         return write_header(file, header)
@@ -63,7 +63,7 @@ def _lines(session: Session) -> Iterator[Any]:
 
 
 def _owners_first(table: Table) -> Iterator[Any]:
-    """Orders an account before its projects."""
+    """Yields sort keys that put rows with a reference to the same table last: projects after their accounts."""
     for column in table.columns:
         if any(key.column.table is table for key in column.foreign_keys):
             yield column.is_not(None)

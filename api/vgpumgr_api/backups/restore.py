@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces the content of a database with a backup, in one transaction: before its commit nothing has changed.
+"""Replaces the content of a database with a backup, in one transaction: until its commit nothing has changed.
 
 Afterwards the epoch is new. No host deletes anything until an operator has confirmed the epoch, and no host takes
 claims before it has reported its devices.
@@ -99,7 +99,7 @@ def _tables(path: Path, lines: Iterable[Any]) -> Iterator[tuple[dict[str, Any], 
     head: dict[str, Any] | None = None
     for is_row, run in groupby(lines, key=lambda line: isinstance(line, list)):
         if not is_row:
-            *_, head = run  # tables before it have no rows
+            *_, head = run  # of consecutive table lines, only the last table has rows
         elif head is None:
             raise BackupError(f"{path} is damaged: it has rows without a table")
         else:

@@ -31,7 +31,7 @@ _CLAIM = parameters_for(models.Slice, "claim", _COLUMNS)
 
 
 def _inserted() -> Insert:
-    """Inserts no row if a report removed the mdev type after it was chosen and before its GPU was locked."""
+    """Returns an INSERT, which adds no row if a report removed the chosen mdev type before the GPU was locked."""
     same = [_TYPES.c[name] == _CLAIM[of] for name, of in _OF_TYPE.items()]
     held = ~bindparam("chosen", type_=Boolean())
     found = select(*_CLAIM.values()).where(or_(held, select(_TYPES.c.gpu_id).where(*same).exists()))
@@ -59,8 +59,9 @@ def write(
 ) -> None:
     """Writes the rows of a claim.
 
-    `bump`: also advances its host's desired generation, which locks the host; see `bump_claimed`. `kept`: also stores
-    the answer for a repeated request. Raises TryAgain if the host takes no more claims, or no longer has the mdev type.
+    `bump`: also advances the host's desired generation, which locks the host; see `bump_claimed`. `kept`: parameters of
+    `ANSWERED`, to also store the answer for a repeated request. Raises TryAgain if the host takes no more claims, or no
+    longer has the mdev type.
     """
     typed = claim.workload == Workload.VM.value
     detail = {"profile": profile, "vm_uuid": str(claim.vm_uuid) if claim.vm_uuid else None}

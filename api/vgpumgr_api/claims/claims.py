@@ -53,8 +53,8 @@ def create_slice(
     """Claims a slice: charges the quotas and a GPU and writes the claim in one transaction, or changes nothing.
 
     A VM that already has a slice of the tenant gets further slices on the same host, unless `host` names another.
-    `validate_only` does everything, returns the answer, and rolls back. `once` works like `idempotency.once`, but saves
-    that function's last statement.
+    `validate_only` does everything, returns the answer, and rolls back. With `once`, a repeated request gets the first
+    answer, like with `idempotency.once`; the answer is stored together with the claim's rows.
     """
     if once is not None:
         begun = idempotency.begin(session, actor, once, Slice)
@@ -185,7 +185,7 @@ def _claim(
         tenant = who.tenant
         require_tenant(actor, tenant)
     profiles = [_profile(session, who, *each) for each in zip(requests, bodies, strict=True)]
-    # The places of a reservation were charged when it was made.
+    # Claims with a reservation were charged when the reservation was made.
     new = [
         Asked(profile, f"{body}.profile")
         for request, profile, body in zip(requests, profiles, bodies, strict=True)

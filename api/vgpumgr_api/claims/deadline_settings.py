@@ -7,15 +7,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vgpumgr.wire.fleet import LEASE_S
 
-# The minimum is longer than an outage of the API that nobody notices; see `liveness`.
+# The minimum is longer than the longest outage of the API that `liveness` does not count as a gap.
 Deadline = Annotated[int, Field(ge=120, le=366 * 86400)]
 
 
 class Deadlines(BaseModel):
     """Seconds within which a claim must be prepared, a prepared slice attached, and a deleted slice confirmed gone.
 
-    `host_lost_s`: how long a host may be silent. `lease_s`: the time after which a silent host starts no VM; it is a
-    separate setting.
+    `host_lost_s`: how long a host may be silent. `lease_s`: the time after which a silent host starts no VM.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

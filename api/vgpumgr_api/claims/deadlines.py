@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of `housekeeping` that notice missed deadlines. They release nothing: they set a state and record an event.
 
-Each job returns whether there is more to do. Replicas may run a job at once: each skips the rows that another has
-locked, and a row that was handled no longer matches the condition.
+Each job returns whether there is more to do. Replicas may run a job at once: each job skips rows that another replica
+has locked, and a row that was handled no longer matches the condition.
 """
 
 from datetime import timedelta
@@ -104,8 +104,9 @@ def silent_hosts(session: Session, limits: Deadlines) -> bool:
 def ended_leases(session: Session, limits: Deadlines) -> bool:
     """Marks slices as orphaned whose host has been silent for longer than its lease: no VM can start with them.
 
-    Such a host is marked lost, or can never be: it is in maintenance, or has no credential, or has not reported since
-    it enrolled. A concurrent report of the host is either visible here, or comes later and corrects the state set here.
+    Such a host is marked lost, or it is one that is never marked lost, because it is in maintenance, has no credential,
+    or has not reported since it enrolled. A concurrent report of the host is either visible here, or comes later and
+    corrects the state set here.
     """
     host_lost = timedelta(seconds=limits.host_lost_s)
     silent: ColumnElement[bool] = HostReport.lost_at.is_not(None)

@@ -29,8 +29,9 @@ from vgpumgr_api.tenancy.quota_rules import Asked
 class _Held:
     """What a claim would find of the reservation that it names.
 
-    `gpus`: the GPUs of its places, in the order in which they are taken. `wrong`: what is wrong with the reservation.
-    `wanted`: what the claim needs of a GPU; in an exchange, without the ties of the place that it gives up.
+    `gpus`: the GPUs of the places that the claim can use, in the order in which places are taken. `wrong`: what is
+    wrong with the reservation. `wanted`: what the claim needs of a GPU. If it exchanges a place, ties with that place
+    are left out.
     """
 
     wanted: Wanted

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moving the slice of a stopped VM to another host, by two claims that quotas count once.
+"""Moves the slice of a stopped VM to another host. There are two claims meanwhile, and quotas count one of them.
 
 The slice on the source host becomes `lost`: a tombstone that counts on its GPU and in no quota. Its replacement on the
 target host is claimed in the same transaction. It is charged to no quota, because the quota already contains the charge
@@ -77,7 +77,7 @@ def abort_move(session: Session, actor: Actor, slice_id: UUID, *, if_match: IfMa
     """Aborts a move and returns the old slice, which is claimed as before. `slice_id`: the replacement.
 
     A move can be aborted only while the replacement is `moving`: later a VM may have started with it. This locks the
-    report row of the source host, as a fence and a report of that host do.
+    report row of the source host, like a fence and a report of that host, so that neither ends the move meanwhile.
     """
     require_change(actor)
     found = _found(session, actor, models.Slice.id == slice_id)
@@ -146,7 +146,7 @@ def _move(session: Session, actor: Actor, source: _Held, host_id: UUID, *, movin
 
 
 def _again(session: Session, actor: Actor, slice_id: UUID, successor: _Held, request: SliceMove) -> Slice:
-    """Repeats a move that was made before. `source_off` may now end it."""
+    """Answers a repeated request for a move. If the request now has `source_off`, that ends the move."""
     claim, host = successor.claim, successor.host
     if request.host not in (host.name, str(host.id)):
         raise Refusal(

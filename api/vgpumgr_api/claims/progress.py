@@ -6,7 +6,7 @@
 The host's reports move a slice forth and back between the first three states: a VM that stops leaves its slice claimed,
 and nothing is released. A slice is `failed` or `orphaned` if it missed a deadline, or if its host reports an error.
 These states release nothing either; the host's next report or a deletion ends them. For `lost` see `fencing`. A slice
-without a row here has been in the state of its claim since that was made.
+without a row here has been in the state of its claim since the claim was made.
 
 Hosts' reports and deadlines change these rows only, never the claims themselves.
 """
@@ -48,7 +48,7 @@ KINDS = {SliceState.CLAIMED: "slice.detached"} | {
     state: f"slice.{state.value}"
     for state in (SliceState.PREPARED, SliceState.ATTACHED, SliceState.FAILED, SliceState.ORPHANED)
 }
-"""The event for reaching a state. A slice that is claimed again has lost its device."""
+"""The event for reaching a state. A slice that returns to `claimed` has lost its device."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """What is known of a slice before a report is processed. `place` None: only its claim is known.
+    """What is known of a slice before a report is processed. `place` None: it has no progress row.
 
-    `rests`: the slice may stay prepared without a deadline. That holds for slices for processes, which come and go; a
-    VM with a device must open it.
+    `rests`: the slice may stay prepared without a deadline. That applies to slices for processes, because processes
+    come and go. A device must be opened by its VM in time.
     """
 
     claimed: bool
@@ -210,7 +210,7 @@ def arriving(host: str) -> Place:
 def settle_moves(session: Session, actor: Actor, those: ColumnElement[bool]) -> set[UUID]:
     """Ends moves, so that VMs may start with the new slices. Returns the hosts whose desired state changes.
 
-    The caller knows that no VM starts with the slices that these replace.
+    The caller has made sure that no VM starts with the replaced slices.
     """
     rows = session.execute(
         select(Slice, Tenant, Gpu.host_id)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of claims, which returns quota and capacity. Only for slices that their host has confirmed gone.
+"""Ends claims and returns their quota and capacity. Only for slices that their host has confirmed gone.
 
-A fence returns the quota of a host's slices at once, see `fencing`. Their capacity returns as usual, or when the host
-is removed.
+A fence returns the quota of a host's slices at once, see `fencing`. The capacity of these slices returns when the host
+has confirmed that they are gone, or is removed.
 """
 
 from collections import Counter, defaultdict
@@ -71,7 +71,7 @@ def owners_in_order(claims: Iterable[tuple[Slice | Hold, Tenant]]) -> list[UUID]
 
 
 def return_quota(session: Session, claims: Sequence[tuple[Slice | Hold, Tenant]]) -> None:
-    """Subtracts slices, or places reserved for them, from their owners' use."""
+    """Subtracts slices or reserved places from their owners' use."""
     counts: dict[UUID, Counter[str]] = defaultdict(Counter)
     for claim, tenant in claims:
         # An account counts its own slices and those of its projects.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reservations: quota and places on GPUs that are kept for a tenant's claims until a given time.
 
-The end of a reservation needs no timer: after `expires_at` no claim gets a place, and its places are returned before a
-claim is refused for lack of room (see `expire`). Places are locked after quotas and GPUs.
+The end of a reservation needs no timer: after `expires_at` no claim gets a place of it, and its places are returned
+before any claim is refused for lack of room (see `expire`). Places are locked after quotas and GPUs.
 """
 
 import logging
@@ -77,7 +77,8 @@ def create_reservation(session: Session, actor: Actor, request: ReservationCreat
     session.add(made)
     session.flush()
     for number in range(request.places):
-        # This runs under the lock of the tenant's quota. Each place takes those reserved before it into account.
+        # This runs under the lock of the tenant's quota. The choice of each place takes the places reserved before into
+        # account.
         wanted = replace(wanted, ties=ties_of(session, tenant.id, request))
         place = take(session, wanted, first=number == 0)
         session.add(_hold(made, profile, place))
@@ -132,9 +133,9 @@ def delete_reservation(session: Session, actor: Actor, reservation_id: UUID, *, 
 def expire(session: Session) -> bool:
     """Ends one expired reservation and returns its places. Returns False if none can be ended.
 
-    Reservations with locked rows are skipped at first. If no other is left, this waits for the one that expired first;
-    if that stays locked, the others are tried once more. A failure does not block later reservations: it is logged, and
-    that reservation is tried again the next time.
+    Reservations with locked rows are skipped at first. If only such reservations are left, this waits for the one that
+    expired first. If that one stays locked, the others are tried once more. A failure does not block later
+    reservations: it is logged, and that reservation is tried again the next time.
     """
     with session.begin_nested() as passing:
         if _end_one(session, wait=False):
@@ -158,7 +159,7 @@ def _end_one(session: Session, *, wait: bool) -> bool:
     while over is not None:
         try:
             with session.begin_nested() as ending:
-                # After waiting, another transaction may have ended it.
+                # Another transaction may have ended the reservation during the wait.
                 if _end(session, CLOCK, over.id, "reservation.expired", wait=wait) or wait:
                     return True
                 ending.rollback()
@@ -176,7 +177,10 @@ def _end_one(session: Session, *, wait: bool) -> bool:
 
 
 def _expired(session: Session, last: Row[UUID, datetime] | None, *, wait: bool) -> Row[UUID, datetime] | None:
-    """Returns the reservation that expired first, after `last`. `wait` False: locks its owners, skips locked ones."""
+    """Returns the first expired reservation after `last`.
+
+    `wait` False: locks the reservation's quotas, and skips reservations whose quotas are locked.
+    """
     table = tables.Reservation
     statement = select(table.id, table.expires_at).where(table.expires_at <= now(session))
     if last is not None:
@@ -200,7 +204,7 @@ def _expired(session: Session, last: Row[UUID, datetime] | None, *, wait: bool) 
 def with_ties(session: Session, tenant: models.Tenant, request: SliceCreate) -> SliceCreate:
     """Returns the claim with the affinity and anti-affinity of the reservation that it names.
 
-    Raises Refusal(FIELD_INVALID) for a claim that names others. `draw` checks whether the reservation exists.
+    Raises Refusal(FIELD_INVALID) for a claim that names other ties. `draw` checks whether the reservation exists.
     """
     found = None if request.reservation is None else session.get(tables.Reservation, request.reservation)
     if found is None or found.tenant_id != tenant.id:
@@ -219,11 +223,12 @@ def with_ties(session: Session, tenant: models.Tenant, request: SliceCreate) -> 
 def draw(
     session: Session, tenant: models.Tenant, profile: models.Profile, wanted: Wanted, request: SliceCreate
 ) -> Place:
-    """Takes a place of the reservation that a claim names. Its share and memory stay charged, now for the slice.
+    """Takes a place of the reservation that a claim names. The share and memory of the place stay charged.
 
-    `request` is the claim that `with_ties` returned. If no place is left on a host that takes claims, another place is
-    taken in exchange. A claim that the quota rules no longer permit is refused, although its place is reserved. The
-    caller holds the lock of the tenant's quota.
+    `request` is the claim that `with_ties` returned. If the claim can use none of the remaining places, for example
+    because they are on hosts that accept no claims, one of them is exchanged for a place elsewhere. A claim that the
+    quota rules no longer permit is refused, although its place is reserved. The caller holds the lock of the tenant's
+    quota.
     """
     found = named(session, tenant, profile, request.reservation)
     quotas.require_permitted(session, tenant, [Asked(profile)])
@@ -266,7 +271,7 @@ def named(
 
 
 def usable(found: tables.Reservation, wanted: Wanted) -> tuple[Select[tables.Hold], Wanted]:
-    """Returns the statement that selects the places that a claim can use, and the claim to take its `parameters` from.
+    """Returns a statement that selects the places that a claim can use, and the `Wanted` that it is run with.
 
     The places are selected in the order in which they are taken.
     """
@@ -287,7 +292,7 @@ def usable(found: tables.Reservation, wanted: Wanted) -> tuple[Select[tables.Hol
 
 
 def given_in_exchange(reservation_id: UUID | None) -> Select[tables.Hold]:
-    """Returns the statement that selects the place to give up when a claim can use none of them."""
+    """Returns the statement that selects the place to exchange for a claim that can use no place of the reservation."""
     return select(tables.Hold).where(tables.Hold.reservation_id == reservation_id).order_by(tables.Hold.id).limit(1)
 
 
@@ -300,14 +305,14 @@ def _exchange(session: Session, tenant: models.Tenant, wanted: Wanted, request: 
     hold = session.scalar(given_in_exchange(request.reservation).with_for_update())
     if hold is None:
         raise Refusal(Code.RESERVATION_USED, used_up(request.reservation))
-    # Never waits for a GPU while another GPU is locked.
+    # Does not wait for the lock, because this transaction may hold the lock of another GPU.
     gpu = select(Gpu.id).where(Gpu.id == hold.gpu_id).with_for_update(skip_locked=True, key_share=True)
     if session.scalar(gpu) is None:
         raise TryAgain
     session.delete(hold)
     session.flush()
     _free(session, [hold])
-    wanted = replace(wanted, ties=ties_of(session, tenant.id, request))  # without the place given up
+    wanted = replace(wanted, ties=ties_of(session, tenant.id, request))  # no longer with the place given up
     return take(session, wanted, first=False)
 
 
@@ -347,7 +352,7 @@ def _end(session: Session, actor: Actor, reservation_id: UUID, what: str, *, wai
 
 
 def _free(session: Session, holds: Sequence[tables.Hold]) -> None:
-    """Returns reserved capacity to the GPUs. A GPU that reported less memory than it has in use shrinks accordingly."""
+    """Returns reserved capacity to the GPUs. A GPU's size shrinks with its use while it is above what was reported."""
     larger = larger_of(session)
     for hold in sorted(holds, key=lambda hold: hold.gpu_id):
         mem_used = Gpu.mem_used - hold.type_mem_bytes

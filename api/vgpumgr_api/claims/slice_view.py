@@ -52,9 +52,9 @@ _PROGRESS: Bundle[Any] = Bundle(
     "progress", *(SliceProgress.state, SliceProgress.since, SliceProgress.reason, SliceProgress.detail)
 )
 GPU_ABSENT = "gpu.absent"
-"""The state reason of a slice whose GPU its host does not have."""
+"""The state reason of a slice whose GPU is missing from its host."""
 MOVING, MOVED = "slice.moving", "slice.moved"
-"""The state reasons of a slice with which no VM starts yet, or never again; see `moves`."""
+"""State reasons: no VM may start with the slice until its move ends (MOVING), or ever again (MOVED). See `moves`."""
 
 _ENDING = (SliceState.RELEASING, SliceState.LOST)
 _LIMITS: Bundle[Any] = Bundle(
@@ -93,7 +93,7 @@ class SeenGpu(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One claim with its context. `permille`: the enforced share. `limits`: its executor's, set only by `views`."""
+    """One claim with its context. `permille`: the enforced share. `limits`: its executor's limits, set by `views`."""
 
     slice: models.Slice | Part
     gpu: SeenGpu

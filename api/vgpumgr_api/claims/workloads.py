@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims for processes and containers of a host, where they differ from claims for VMs.
 
-A GPU serves either VMs or processes, according to its host's settings. The host's kernel module serves VMs and a broker
-serves processes; each is unaware of what the other has allocated. There are no mdev types for processes, so their claim
-takes the GPU memory that it asks for. Such a claim competes on its GPU by itself and belongs to no group.
+A GPU serves either VMs or processes, according to its host's settings. The reason is that the host's kernel module
+serves VMs, a broker serves processes, and neither knows what the other has allocated. There are no mdev types for
+processes, so a claim for processes takes exactly the GPU memory that it asks for. Such a claim competes on its GPU by
+itself and belongs to no group.
 """
 
 from uuid import UUID
@@ -45,7 +46,7 @@ def is_for_processes(seen: View) -> bool:
 
 
 def desired_process(seen: View, card: DesiredCard | None) -> list[DesiredSlice]:
-    """Returns the desired state for a claim for processes; an empty list for one that was deleted or lost."""
+    """Returns the desired state for a claim for processes; an empty list for a claim that was deleted or lost."""
     claim = seen.slice
     if claim.state != SliceState.CLAIMED.value:
         return []

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time for all replicas: that of the PostgreSQL server, regardless of the clocks of their own machines.
 
-Decisions by time, such as the end of a lease or a fence, cannot be undone, and depend on times that other replicas
-wrote. The server is asked every `FRESH_S`. In between, the time since boot is added, which nobody can set.
+All replicas need the same time, because decisions by time, such as the end of a lease or a fence, cannot be undone and
+depend on times that other replicas wrote. The server is asked every `FRESH_S`. In between, the machine's time since
+boot is added, a clock that nobody can set.
 """
 
 import logging
@@ -50,7 +51,7 @@ class ServerClock:
         self._known: _Reading | None = None
         self._guard = threading.Lock()
         self.offset = timedelta(0)
-        """How far the machine's clock was ahead at the last comparison."""
+        """How far the machine's clock was ahead of the server's at the last comparison."""
 
     def __call__(self) -> datetime:
         """Returns the time without a connection. It is this machine's time until a server has been asked."""

@@ -51,13 +51,15 @@ WAIT_S = 10.0
 """How long one attempt waits for a connection, or for a lock if no client waits for the result."""
 
 LOCK_S = 2.0
-"""How long one attempt of a request waits for a lock, because it occupies a connection meanwhile."""
+"""How long one attempt of a request waits for a lock. This is short, because the request occupies a connection
+meanwhile.
+"""
 
 STATEMENT_S = 30.0
 """The timeout of one statement of a request."""
 
 STEPS = 100_000
-"""After so many of its instructions, a few milliseconds, SQLite checks the time."""
+"""SQLite checks the time after this many instructions of its virtual machine, which take a few milliseconds."""
 
 RESTED_S = 1.0
 """A connection that was used within this time is not checked."""
@@ -127,11 +129,11 @@ class Database:
     ) -> T:
         """Runs `fn` in one transaction and commits it. An exception from `fn` rolls the transaction back.
 
-        A `read_only` transaction sees one snapshot throughout. Without `snapshot`, each statement may see another
-        snapshot, which saves PostgreSQL the transaction. A `patient` transaction may take long, because no client waits
-        for it. Raises Refusal: DATABASE_BUSY if the database cannot be reached or aborted the transaction too often;
-        DATABASE_UNUSABLE if the database is reachable but cannot be used, for example because its disk is full.
-        `condition` contains the cause.
+        A `read_only` transaction sees one snapshot throughout. Without `snapshot`, each of its statements may see
+        another snapshot, which saves PostgreSQL the begin and end of a transaction. A `patient` transaction may take
+        long, because no client waits for it. Raises Refusal: DATABASE_BUSY if the database cannot be reached or aborted
+        the transaction too often; DATABASE_UNUSABLE if the database is reachable but cannot be used, for example
+        because its disk is full. `condition` contains the cause.
         """
         deadline = time.monotonic() + WAIT_S
         lost, conflicts = False, 0
@@ -179,7 +181,7 @@ class Database:
             raise unusable(trouble)
 
     def _note(self, error: DBAPIError, *, read_only: bool) -> None:
-        """Raises Refusal for a problem of the database, as opposed to one of the statement."""
+        """Raises Refusal for an error that the database caused, not the statement."""
         trouble = trouble_of(error)
         if trouble is not None and not (read_only and trouble is Trouble.READ_ONLY):
             self.condition.note(trouble, self._with_place(first_line(error)))
@@ -205,7 +207,7 @@ class Database:
     def _once(
         self, fn: Callable[[Session], T], options: dict[str, Any], *, read_only: bool, patient: bool
     ) -> tuple[T, bool]:
-        """Also returns whether anything was stored; that is determined only after an earlier failure."""
+        """Also returns whether anything was stored, which is determined only while `condition` has a trouble."""
         with self._turn(read_only=read_only), Session(self.engine, expire_on_commit=False) as session, session.begin():
             try:
                 connection = session.connection(execution_options=options)
@@ -252,7 +254,7 @@ class Database:
             self._writer.release()
 
     def require_own_processes(self) -> None:
-        """Raises PoolerError where connections do not keep their settings. To be called once at startup."""
+        """Raises PoolerError if connections do not keep their session settings. To be called once at startup."""
         for attempt in range(1, ATTEMPTS + 1) if not self.is_sqlite else ():
             try:
                 pooler.require_own_process(self.engine)
@@ -289,7 +291,7 @@ def lost(error: DBAPIError) -> bool:
         return True
     if not isinstance(error, OperationalError) or isinstance(error.orig, sqlite3.Error):
         return False
-    # psycopg sets the connection in errors of a connection attempt, and in no others.
+    # psycopg sets `pgconn` only in errors of connection attempts.
     if getattr(error.orig, "pgconn", None) is not None:
         return False
     return _is_unspoken(error, "08") or _state(error) in _ENDED
@@ -349,7 +351,8 @@ def _postgresql_engine(url: URL, *, serving: bool) -> Engine:
         pool_size=CONNECTIONS,
         max_overflow=0,
         pool_timeout=WAIT_S,
-        # The connection used last is used next: the server has its statements prepared and its caches are warm.
+        # The connection used last is used next, because its statements are prepared in the server and its caches are
+        # warm.
         pool_use_lifo=True,
         connect_args={
             "connect_timeout": int(WAIT_S),

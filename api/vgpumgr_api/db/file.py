@@ -18,7 +18,7 @@ _Identity = tuple[int, int] | None
 
 
 class DatabaseFile:
-    """The file of one connection pool, compared with its identity when they connected. Threads may share it."""
+    """The file of one connection pool, compared with its identity at the first connection. Threads may share it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class DatabaseFile:
                 self._seen |= {real + each: _identity(real + each) for each in BESIDE}
 
     def closing(self) -> None:
-        """Records the end of a connection. SQLite removes the log and the index with the last one."""
+        """Records the end of a connection. With the last connection SQLite removes the log and the index."""
         with self._guard:
             self._connections -= 1
             if self._connections == 0:

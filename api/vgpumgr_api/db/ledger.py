@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of the usage ledger. They have names and ids, not foreign keys: the ledger outlives tenants and hosts.
 
-Triggers reject changes of the past, see migration 0007: of a closed hour, of a grant's beginning, and of a meter's
-count to a lower value. An hour is represented by the time at which it begins.
+Triggers reject changes of the past: changes of a closed hour, of a grant's beginning, and of a meter's count to a lower
+value. See migration 0007. An hour is represented by the time at which it begins.
 """
 
 from datetime import datetime
@@ -55,9 +55,9 @@ class Grant(Base):
 class Meter(Base):
     """A meter of a host, locked while its counts are booked. `revision`: the meter's last revision that was booked.
 
-    `complete_hour`: the earliest hour, by the meter's clock but never in the future, of its last complete list of
-    readings; later readings are of hours from about then on. `left_out_at`: when it was last reported that a reading of
-    this meter is missing from the ledger.
+    `complete_hour`: the earliest hour in its last complete list of readings, by the meter's clock but never in the
+    future. Later readings are of about this hour or later hours. `left_out_at`: when it was last reported that a
+    reading of this meter is missing from the ledger.
     """
 
     __tablename__ = "meters"
@@ -72,7 +72,10 @@ class Meter(Base):
 
 
 class MeterCount(Base):
-    """The booked count of a meter in an hour by its own clock. A higher reading has not been booked in full yet."""
+    """The part of a meter's count of one hour that is booked. The hour is by the meter's clock.
+
+    If the meter reports a higher count, the difference is still to be booked.
+    """
 
     __tablename__ = "meter_counts"
 
@@ -88,7 +91,7 @@ class MeterCount(Base):
 
 
 class LedgerEntry(Base):
-    """A tenant's use of a GPU in `hour`. `booked`: the same hour, or the later hour that booked a correction."""
+    """A tenant's use of a GPU in `hour`. `booked`: the same hour, or the later hour of a correction."""
 
     __tablename__ = "usage_ledger"
     __table_args__ = (
@@ -145,7 +148,7 @@ class Unbooked(Base):
 class Books(Base):
     """The one row that records up to when the ledger is closed and since when it is kept. Both times only grow.
 
-    It is created with the first entry; until then no hour is closed.
+    The row is created with the first entry; until then no hour is closed.
     """
 
     __tablename__ = "usage_books"

@@ -78,10 +78,10 @@ class Tenant(Base):
 class Quota(Base):
     """A tenant's limits and its use; an account's use includes that of its projects.
 
-    Use may exceed a limit that was lowered, so no constraint compares them; the UPDATE of a claim does. `mode`, `band`:
-    the only one that the tenant may claim, None for any. `timeslice_min_us` and `timeslice_max_us` also bound the
-    timeslices of its projects. `scaled_used`: the `share_used` from which the hosts' shares were last computed, if that
-    exceeded the limit; see `scaling`.
+    Use may exceed a limit that was lowered. So the UPDATE of a claim compares use with limit, not a constraint. `mode`,
+    `band`: the only mode and band that the tenant may claim; None: any. `timeslice_min_us` and `timeslice_max_us` also
+    bound the timeslices of its projects. `scaled_used`: the `share_used` from which the hosts' shares were last
+    computed, if that exceeded the limit; see `scaling`.
     """
 
     __tablename__ = "quotas"
@@ -112,7 +112,7 @@ class Quota(Base):
 
 
 class QuotaProfile(Base):
-    """A profile that a tenant may claim if its quota is `profiles_limited`. It may then claim only these profiles."""
+    """A profile that a tenant may claim. If its quota is `profiles_limited`, it may claim only such profiles."""
 
     __tablename__ = "quota_profiles"
 
@@ -187,13 +187,13 @@ class Gpu(Base):
 
     `mem_bytes` is never less than the use by claims, whatever a host reports. `share_used` sums the assured shares of
     slices: a strict slice's full share, a fair slice's share divided by `fair_ratio_permille`. `generation` counts
-    operators' changes. `reserved_permille`: the sum of the latency slices' reservations of the host kernel's time; its
-    limit is never less than it, whatever a host reports. `reported_*`: the last reported values of the memory and of
-    that limit, None if none was reported since the column was added. `schedulable` is a hint that some claim could have
-    been placed there lately.
+    operators' changes. `reserved_permille`: the sum of the latency slices' reservations of the host kernel's time.
+    `reserve_limit_permille` is never less than this sum, whatever a host reports. `reported_*`: the last reported
+    values of the memory and of this limit, None if no value was reported since the column was added. `schedulable` is a
+    hint that some claim could have been placed there lately.
 
     `uuid`, `serial` and `pci_ids` identify the card; they are empty if its host has not reported them. `address`: the
-    PCI address where it was last, or an address without a card if another card has taken that place.
+    PCI address where the card was last, or an address in PCI domain ffffffff if another card has taken that place.
     """
 
     __tablename__ = "gpus"
@@ -205,9 +205,10 @@ class Gpu(Base):
         CheckConstraint("policy IN ('best_effort', 'equal_share', 'fixed_share')", name="policy"),
         CheckConstraint("places >= 0", name="places"),
         CheckConstraint("reserved_permille >= 0 AND reserved_permille <= reserve_limit_permille", name="reserved"),
-        # Placement walks from the fullest to the emptiest GPU; memory is ordered by how little is left.
+        # For placement, which walks from the fullest to the emptiest GPU; at equal share, the GPU with less free memory
+        # is first.
         Index("ix_gpus_fullest", "schedulable", "policy", "share_used", text("(mem_used - mem_bytes)"), "id"),
-        # Finds the largest ratio, which determines the used share at which that walk begins.
+        # For the largest ratio, which determines the used share at which the walk begins.
         Index(
             "ix_gpus_over_committed",
             "fair_ratio_permille",
@@ -262,9 +263,9 @@ class Slice(Base):
     full share. `reserved_permille`: how much it counts of the GPU's reservations. A slice with `workload` process has
     no mdev type, and counts the memory that it claims.
 
-    `moved_from`: the slice, on the host `moved_from_host_id`, that this one replaces. While it is `moving` no VM may
-    start with it, because that host has not confirmed that no VM starts with the old slice. A slice that was moved away
-    is lost.
+    `moved_from`: the slice, on the host `moved_from_host_id`, that this one replaces. While the new slice is `moving`,
+    no VM may start with it, because the old host has not confirmed that no VM starts with the old slice. A slice that
+    was moved away is lost.
     """
 
     __tablename__ = "slices"

@@ -14,11 +14,11 @@ from vgpumgr_api.db.models import Base
 class HostReport(Base):
     """One row per host, created when it enrols and locked while a report is processed.
 
-    (`boot_id`, `agent_epoch`, `seq`) orders reports; `seq` is -1 before the first report. `unknown_slices`: devices
-    that are no claim on this host, and other resources with which it may start a VM. They use capacity that is not
-    counted, so the host takes no claims while there are any. `lost_at`: when the host was found silent for too long,
-    until it reports again. `spent_until`: see `events.allowance`. `other_*`: the last report of another boot than the
-    recorded one. `second_boot_at`: since when that boot has been live at the same time; see `fleet.boots`.
+    (`boot_id`, `agent_epoch`, `seq`) orders reports; `seq` is -1 before the first report. `unknown_slices`: how many
+    slices the host has, or may start, that are not claims on it. These slices use capacity that is not counted, so the
+    host takes no claims while there are any. `lost_at`: when the host was found silent for too long, until it reports
+    again. `spent_until`: see `events.allowance`. `other_*`: the last report of another boot than the recorded one.
+    `second_boot_at`: since when both boots have been live at the same time; see `fleet.boots`.
     """
 
     __tablename__ = "host_reports"

@@ -30,7 +30,8 @@ def require_own_process(engine: Engine) -> None:
         if connection.scalar(_PROCESS) == announced:
             return
         for _ in range(ATTEMPTS):
-            # A transaction pooler now has this process idle, and hands it to the other connection for its transaction.
+            # With a transaction pooler, this server process is idle now, and the pooler gives it to the other
+            # connection.
             before = connection.scalar(_PROCESS)
             with engine.connect() as other, other.begin():
                 others = other.scalar(_PROCESS)

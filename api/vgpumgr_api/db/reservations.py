@@ -11,7 +11,7 @@ from vgpumgr_api.db.models import Base
 
 
 class Reservation(Base):
-    """Places for slices of one profile until `expires_at`. After that no claim gets one, even while the row remains.
+    """Places for slices of one profile until `expires_at`. Later no claim gets a place, even if the row still exists.
 
     `places`: the initial number; the remaining places are rows of `Hold`. `affinity` and `anti_affinity` apply to the
     places, and later to the slices that take them.

@@ -40,8 +40,8 @@ PATIENCE_S = 3600.0
 
 
 THROWN_OUT_MAX = 10
-"""How often this process retries after its connection ended. Another migration ends it once; more ends are the
-server's.
+"""How often this process retries after its connection ended. Another migration ends it only once, so further ends are
+caused by the server.
 """
 
 
@@ -52,8 +52,8 @@ def upgrade(
 
     If several processes upgrade at once, one does so; the others wait for it and find nothing left to do. Connections
     of other processes are ended, and a process of the older version cannot connect again; see `served`. Without `make`,
-    a database without tables is refused. `after` is called in the transaction with the step before and after, if an
-    existing database was migrated.
+    a database without tables is refused. `after` is called in the transaction with the steps before and after the
+    migration, if an existing database was migrated.
     """
     deadline = time.monotonic() + PATIENCE_S
     thrown_out = 0

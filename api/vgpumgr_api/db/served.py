@@ -15,8 +15,8 @@ from vgpumgr_api.errors import Refusal
 STEP = "SELECT version_num FROM alembic_version"
 END_MS = 5000
 
-# Other processes waiting to migrate may stay, because they will find nothing left to do. A connection that is just
-# starting may stay, too, because it will wait before it does any work.
+# Connections of other processes that wait to migrate may stay, because they will find nothing left to do. A connection
+# that is just starting may stay, too, because it will wait before it does any work.
 END_OTHERS = """
     SELECT pid, pg_terminate_backend(pid, :patience_ms) FROM pg_stat_activity a
     WHERE datname = current_database() AND usename = current_user AND backend_type = 'client backend'
@@ -68,7 +68,7 @@ def end_others(connection: Connection, lock: int) -> None:
         text(END_OTHERS), {"patience_ms": END_MS, "high": lock >> 32, "low": lock & 0xFFFFFFFF}
     ).all()
     left = [pid for pid, gone in ended if not gone]
-    if left:  # or the process ended by itself before its turn
+    if left:  # some of these may have ended by themselves
         connection.execute(text("SELECT pg_stat_clear_snapshot()"))
         left = list(connection.scalars(text(STILL_THERE), {"pids": left}))
     if left:

@@ -61,8 +61,8 @@ def insert_unless_there(
 ) -> bool:
     """Inserts a row. Returns False if its key is taken by a row that is not `outdated`; an outdated row is replaced.
 
-    Waits for a transaction that is inserting the same key. `outdated` is a module-level constant, because statements
-    are cached by it; `parameters` are its parameters.
+    Waits for a transaction that is inserting the same key. `outdated` must be a module-level constant, because
+    statements are cached by it; `parameters` are its parameters.
     """
     statement = _insert_unless_there(table, tuple(values), outdated, postgres=is_postgresql(session))
     return (
@@ -145,13 +145,13 @@ def _insert_unless_there(
 class Together:
     """Independent changes of one row each, run as one statement where the engine supports that.
 
-    All take their values from the same parameters.
+    All changes take their values from the same parameters.
     """
 
     def __init__(self, *changes: Insert | Update) -> None:
         self._changes = [(change, _parameters_of(change)) for change in changes]
-        # Each is carried out even if the SELECT does not read it; see PostgreSQL's manual, "Data-Modifying Statements
-        # in WITH".
+        # Each CTE is carried out even if the SELECT does not read it; see PostgreSQL's manual, "Data-Modifying
+        # Statements in WITH".
         changed = [
             change.returning(literal_column("1")).cte(f"change_{number}") for number, change in enumerate(changes)
         ]

@@ -18,7 +18,7 @@ log = logging.getLogger("vgpumgr_api.database")
 
 
 class Trouble(StrEnum):
-    """The kinds of trouble. `unreachable` is reported as busy, because it may be over in a moment."""
+    """The kinds of trouble. `unreachable` is reported as DATABASE_BUSY, because it may be over in a moment."""
 
     FILE_GONE = "file_gone"
     FULL = "full"

@@ -116,7 +116,9 @@ def remembered_of(request: Request) -> Remembered:
 
 
 def recall(request: Request) -> Actor | None:
-    """Returns the remembered actor of this credential, if only the database could still show that it is invalid.
+    """Returns the remembered actor of this credential; None if it has expired or does not match the certificate.
+
+    Only the database can show whether the credential was revoked.
 
     Returns None for credentials that are not in our database, because no service confirms those. Stores the actor in
     the request's state like `authenticate`.
@@ -214,7 +216,7 @@ class Call:
     trial: bool = False
 
     def turn(self) -> AbstractAsyncContextManager[None]:
-        """Returns the turn for one step of an endpoint that waits for news. Others have one turn for all work."""
+        """Returns the turn for one step of an endpoint that waits for news. Other endpoints have one for all work."""
         return turns_of(self.request).turn(self.actor, news=True)
 
     def _run(self, work: Callable[[Session], T], *, read_only: bool = False) -> T:
@@ -264,9 +266,10 @@ class Call:
         *,
         made: Callable[[A], str],
     ) -> A:
-        """Like `write`, for an answer with a secret, which a repeated idempotency key does not get again.
+        """Like `write`, for an answer with a secret, which a repeated request does not get again.
 
-        A repeat is only told the name of what was `made`. `wanted`: the body of the request.
+        A repeated request with the same idempotency key gets only the name that `made` returned. `wanted`: the body of
+        the request.
         """
         if key is None:
             return self.write(service)
@@ -286,8 +289,8 @@ class Call:
     def tag(self, identity: UUID | None, generation: int) -> None:
         """Sets the ETag header to the state of an object.
 
-        The epoch is that of the caller's lookup. If it has changed since, the tag matches nothing and the client reads
-        again.
+        The tag contains the epoch of the caller's lookup. If the epoch has changed since, the tag matches no state, and
+        the client has to read the object again.
         """
         if self.trial or self.actor.epoch is None or identity is None:
             return

@@ -2,11 +2,12 @@
 """Events as server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html).
 
 Each event's `id` is its position, which the client sends back as Last-Event-ID when it reconnects. A heartbeat is a
-comment with a position and no data: it dispatches no event, and moves the client's position past events of others. The
-API ends a stream with an event of the type ``problem``.
+comment with a position and no data: it dispatches no event, and moves the client's position past events that it does
+not get. The API ends a stream with an event of the type ``problem``.
 
-A client that does not read occupies at most one chunk here: no chunk is made before the last one was taken. The server
-cuts the connection of a client that does not take a chunk in time (`vgpumgr_api.edge.transport.protocol`).
+A client that does not read occupies at most one chunk here: no chunk is made before the client has taken the previous
+one. The server cuts the connection of a client that does not take a chunk in time
+(`vgpumgr_api.edge.transport.protocol`).
 """
 
 import asyncio
@@ -58,7 +59,7 @@ def parse_position(text: str) -> tuple[str, int]:
 
 
 class EventStream(Response):
-    """A stream that ends with the client, its token or the server, or at a gap that cannot be filled."""
+    """Streams events until the client disconnects, its token ends, the server stops, or needed events were trimmed."""
 
     media_type = MEDIA_TYPE
 
@@ -121,7 +122,7 @@ class EventStream(Response):
                 beat_s = time.monotonic() + self._heartbeat_s
 
     def _news(self) -> Sequence[Told] | None:
-        """Like `Feed.after`; nothing while the feed has another epoch: its next look shows which epoch has ended."""
+        """Like `Feed.after`, but empty while the feed has another epoch; the feed's next look shows which one ended."""
         return self._feed.after(self._position) if self._feed.epoch == self._watcher.epoch else ()
 
     def _patience_s(self, beat_s: float) -> float:
@@ -131,7 +132,7 @@ class EventStream(Response):
         return wait_s if ends is None else max(min(wait_s, (ends - self._clock()).total_seconds()), 0.01)
 
     async def _read(self, send: Send) -> bool:
-        """Sends events that are no longer in memory, from the database. Returns False if that ended the stream."""
+        """Sends events from the database that are no longer in memory. Returns False if that ended the stream."""
         try:
             async with self._turn():
                 events, complete_to = await run_in_threadpool(self._catch_up, self._position)
@@ -142,7 +143,7 @@ class EventStream(Response):
         first = _within_a_chunk(events)
         if len(first) < len(events):
             complete_to = first[-1].seq
-        del events  # otherwise each stream to a slow client would keep all of them
+        del events  # otherwise each stream to a slow client would keep all of them in memory
         await self._pass_on(send, first)
         self._position = complete_to
         return True

@@ -13,7 +13,7 @@ from vgpumgr_api.errors import Refusal, ReservedRefusal
 A = TypeVar("A")
 
 GIVE_BACK_S = 5.0
-"""How long a request continues to end reservations, because waiting for locks takes long and its client waits."""
+"""How long a request continues to end reservations. Waiting for locks may take long, and the client waits meanwhile."""
 
 NO_ROOM = (Code.QUOTA_EXCEEDED, Code.CAPACITY_NONE)
 
@@ -35,7 +35,7 @@ def despite_expired(call: Call, attempt: Callable[[], A]) -> A:
 def give_expired_back(call: Call) -> bool:
     """Ends expired reservations, each in its own transaction. Returns False if none could be ended.
 
-    After `GIVE_BACK_S` it begins no further one, and leaves the rest to the next request or to housekeeping.
+    After `GIVE_BACK_S` it begins no further transaction, and leaves the rest to the next request or to housekeeping.
     """
     database = database_of(call.request)
     until_s = time.monotonic() + GIVE_BACK_S

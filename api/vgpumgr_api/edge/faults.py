@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages for malformed requests where pydantic's are not helpful: patterns are for programs."""
+"""Messages for malformed requests, where pydantic's message is not helpful because it quotes a regular expression."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -41,14 +41,14 @@ WORDS: Mapping[str, str] = {TypeAdapter(kind).json_schema()["pattern"]: words fo
 
 
 def in_words(error: Mapping[str, Any]) -> str:
-    """Returns the message for an error of pydantic's."""
+    """Returns the message for an error that pydantic found."""
     if error["type"] == "string_pattern_mismatch":
         return WORDS.get(error["ctx"]["pattern"], error["msg"])
     return str(error["msg"]).removeprefix("Value error, ")  # pydantic's prefix of our own checks' messages
 
 
 def with_members(error: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns an error of pydantic's for a body of this schema. For an unknown member it names the known ones."""
+    """Returns an error of pydantic for a body of this schema. For an unknown member it names the known members."""
     if error["type"] != "extra_forbidden":
         return error
     there = sorted({name for each in _at(schema, schema, error["loc"][:-1]) for name in each.get("properties", ())})

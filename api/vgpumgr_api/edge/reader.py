@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the body of a request with bounded work: one parse and one validation.
 
-A model's schema determines how many members and elements its largest valid body has. A body with far more is refused by
-counting characters of its text, before any object is built from it. The model validates every other body. If it finds
-very many errors, they are not described, because that costs many times more than finding them.
+A model's schema determines how many members and elements its largest valid body has. To find a body with far more,
+characters of its text are counted; it is refused before any object is built from it. The model validates every other
+body. More than `FAULTS_MAX` errors are not described, because describing errors costs many times more than finding
+them.
 """
 
 import json
@@ -74,7 +75,7 @@ class Extent:
     """The maximum size of a valid body. `values`: the members and elements of all its objects and arrays.
 
     `text`: the characters of strings that may contain JSON's punctuation. Those are strings with a maximum length;
-    other strings have patterns that exclude it.
+    other strings have patterns that exclude punctuation.
     """
 
     values: int = 0
@@ -165,7 +166,7 @@ def _sum(parts: Iterable[Extent]) -> Extent:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuses a repeated member: JSON permits one, and parsers differ in which they use."""
+    """Refuses a repeated member: JSON permits it, and parsers differ in which of the values they use."""
     members = dict(pairs)
     if len(members) < len(pairs):
         [(name, _)] = Counter(name for name, _ in pairs).most_common(1)

@@ -28,9 +28,9 @@ class Readiness:
         self._begun_s = 0.0
 
     async def require(self, check: Callable[[], None]) -> None:
-        """Raises what `check` raised within the last `FRESH_S`. `check` may block.
+        """Raises what the last `check` raised. Runs it first if that was more than `FRESH_S` ago. `check` may block.
 
-        Raises Refusal(DATABASE_BUSY) if it takes longer than `PATIENCE_S`.
+        Raises Refusal(DATABASE_BUSY) if `check` takes longer than `PATIENCE_S`.
         """
         look = self._look
         if look is None or (look.done() and self._left_s(FRESH_S) == 0):

@@ -3,7 +3,7 @@
 
 An entry contains the actor, the request's method, path and names, and the code; nothing else of the request, so no
 secret. It is written in its own transaction, because that of the request was rolled back. A failure to write it does
-not replace the answer, but is logged. No client can fill the audit, which is never trimmed: equal refusals of one
+not replace the answer, but is logged. The audit is never trimmed. So that no client can fill it, equal refusals of one
 credential give one entry an hour, with their number. Each replica counts separately, and forgets the refusals that were
 entered longest ago.
 """

@@ -104,7 +104,7 @@ class PublicRoute(APIRoute):
 
 
 class OneTimeRoute(PublicRoute):
-    """A route for the bearer of a host's one-time token, which the service takes."""
+    """A route for the bearer of a host's one-time token, which the service consumes."""
 
     async def admit(self, request: Request) -> None:
         async with _place(request):
@@ -155,8 +155,8 @@ class ReadingRoute(Route):
 class ConfirmedRoute(Route):
     """A route whose service confirms the caller's credential in its own query, which saves a lookup.
 
-    So a caller that was looked up recently is not looked up first. Before any refusal it is looked up, so that a caller
-    whose credential was revoked since learns of that, and of nothing else.
+    So a caller that was looked up recently is not looked up before the request. It is looked up before any refusal, so
+    that a caller whose credential was revoked meanwhile learns only that.
     """
 
     def get_route_handler(self) -> Handler:
@@ -197,7 +197,7 @@ def _is_admitted(request: Request) -> bool:
 
 
 def _place(request: Request) -> AbstractAsyncContextManager[None]:
-    """Returns a place for a lookup: one of the credential's or, if no actor is remembered, of the address's."""
+    """Returns a place for a lookup: one of the credential's places or, if no actor is remembered, of the address's."""
     credential = credential_of(request)
     known = remembered_of(request).find(credential) is not None
     return turns_of(request).lookup(credential if known else network_of_source(request) or credential)

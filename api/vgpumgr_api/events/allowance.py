@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits how many events a host can cause. Each event is stored permanently, and a host's reports are not trusted.
 
-This is the generic cell rate algorithm (ITU-T I.371), like in `limits.rates`, with its state in the host's report row,
-which the caller has locked. Events are counted afterwards, when their number is known: a host is refused once it has
-used more than an hour's allowance.
+This is the generic cell rate algorithm (ITU-T I.371), like in `overload.rates`. Its state is in the host's report row,
+which the caller has locked. Events are counted afterwards, when their number is known, so a host is refused only once
+it has used more than an hour's allowance.
 """
 
 from datetime import timedelta
@@ -17,11 +17,13 @@ from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.errors import Refusal
 
 EVENTS_AN_HOUR = 4096
-"""Sixteen times the number of events when all GPUs that a host may have are found."""
+"""Sixteen times the number of events of a first report with the maximum number of GPUs."""
 
 AHEAD = timedelta(hours=1)
 AHEAD_MAX = timedelta(minutes=70)
-"""No host has to wait longer than ten minutes. A later time stems from before the clock was set back."""
+"""The most that `spent_until` can be ahead, so that no host has to wait longer than ten minutes. A later time stems
+from before the clock was set back.
+"""
 
 
 def require(session: Session, host: HostReport) -> None:

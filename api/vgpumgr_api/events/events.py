@@ -115,7 +115,7 @@ def has_unnumbered(session: Session, _actor: Actor) -> bool:
 def number(session: Session, _actor: Actor) -> bool:
     """Numbers the new events, for `list_events` and `begin_watch`. Returns True if there may be more.
 
-    It needs its own transaction: it blocks other numbering, and a list may take long.
+    It needs its own transaction, because it blocks other numbering until the end, and a list may take long.
     """
     return outbox.number(session)
 
@@ -131,7 +131,7 @@ def list_events(
     epoch: str = "",
     unnumbered: bool = False,
 ) -> EventPage:
-    """Returns events numbered above `after`, oldest first. For a read-only transaction, after `number`.
+    """Returns events numbered above `after`, oldest first. For a read-only transaction that follows `number`.
 
     `unnumbered`: what `number` returned. `next_page_token` is the next `after` if there are more events, else "". If
     many events are new, a page may be short or empty without being the last. `after` 0: from the oldest event kept.
@@ -162,7 +162,7 @@ def begin_watch(
     """Returns where a watch begins. `after` None: now; 0: at the oldest event kept.
 
     `epoch`: the epoch in the client's position, in the digits of `epoch_name`; "" if there is none. For a read-only
-    transaction, after `number`. Raises Refusal(WATCH_EXPIRED) if the watch cannot continue from the position.
+    transaction that follows `number`. Raises Refusal(WATCH_EXPIRED) if the watch cannot continue from the position.
     """
     wanted = wanted_by(session, actor, about=about, tenant=tenant)
     _check(after or 0)
@@ -193,7 +193,7 @@ def wanted_by(session: Session, actor: Actor, *, about: frozenset[str], tenant: 
 
 
 def epoch_name(epoch: UUID) -> str:
-    """Returns the part of an epoch in a watcher's position, which is enough to tell epochs apart."""
+    """Returns the part of an epoch in a watcher's position, which is enough to distinguish epochs."""
     return epoch.hex[:12]
 
 

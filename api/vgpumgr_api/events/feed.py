@@ -3,7 +3,7 @@
 
 While there are watchers, one task reads the log, and checks in the same thread whether the watchers' credentials still
 exist. Watchers are woken and take their events from memory, so a thousand watchers cost the database as much as one.
-The memory is bounded and shared: a watcher that is further behind reads the database itself. The feed sees the events
+The memory is bounded and shared: a watcher that needs older events reads the database itself. The feed sees the events
 of all replicas of the API. If the database is gone, the task keeps trying; meanwhile watchers get no events.
 """
 
@@ -37,7 +37,7 @@ SHARE_MAX = 100
 """The maximum number of watchers of one tenant and its projects."""
 
 RESERVED = 10
-"""One watcher in so many is reserved for actors that see the whole cloud."""
+"""One in so many of the maximum watchers is reserved for actors that see the whole cloud."""
 
 RESTORED = "the database was restored"
 LOST = "the database has lost the newest events"
@@ -49,7 +49,7 @@ Ask = Callable[[int | None, int, Collection[UUID]], News]
 
 
 class Watcher:
-    """A watcher, which began at `epoch`. `why`: the refusal that ends it; None while it may continue."""
+    """A watcher. `epoch`: the epoch in which it began. `why`: the refusal that ends it; None while it may continue."""
 
     def __init__(self, actor: Actor, epoch: UUID) -> None:
         self.actor = actor
@@ -162,8 +162,8 @@ class Feed:
     def _take(self, news: News, watchers: Collection[Watcher]) -> bool:
         """Stores new events and wakes watchers. Returns True if there were more than fitted.
 
-        `watchers`: those that existed before the look. Each one's epoch is compared, because a watcher may have begun
-        between a change of the epoch and the feed's noticing it.
+        `watchers`: those that existed before the look. The epoch of each is compared, because a watcher may have begun
+        after a change of the epoch that the feed has not noticed before.
         """
         self._end({each for each in watchers if each.epoch != news.epoch}, outbox.expired(RESTORED))
         if self.epoch not in (None, news.epoch):

@@ -7,7 +7,7 @@ numbers one after another, so numbers have no gaps and never change, and a long 
 way, reading only below pg_snapshot_xmin, orders by transaction ids, which do not survive a dump and restore.)
 
 The log is trimmed only at its old end, and its newest event always stays. So exactly the events below the smallest
-number are missing, and a reader that asks for them is told so.
+number are missing, and a reader that asks for them gets WATCH_EXPIRED.
 """
 
 from collections.abc import Collection, Sequence
@@ -55,8 +55,8 @@ _NUMBERED_ONE = update(_EVENTS).where(_EVENTS.c.id == bindparam("row")).values(s
 class Wanted:
     """The events that a watcher gets.
 
-    `owner`: those of a tenant and its projects; None: those of all tenants and of none. Of these, `about` selects kinds
-    of object (empty: all), and `of` selects one tenant (None: all).
+    `owner`: those of a tenant and its projects; None: all events, including those without a tenant. Of these, `about`
+    selects kinds of object (empty: all), and `of` selects one tenant (None: all).
     """
 
     owner: UUID | None
@@ -159,7 +159,7 @@ def oldest(session: Session) -> int:
 
 
 def require_kept(session: Session, after: int) -> None:
-    """Refuses a position after which events were trimmed. Without a snapshot, it must be called after reading."""
+    """Refuses a position after which events were trimmed. Without a snapshot, call it after reading."""
     first = oldest(session)
     if after + 1 < first:
         raise expired(f"events up to {first - 1} are no longer kept, and you have seen those up to {after}")
@@ -210,7 +210,8 @@ def trim(session: Session, *, kept_s: int, kept: int) -> bool:
     bound = count = 0
     rows = select(Row).where(Row.seq < last).order_by(Row.seq).limit(TRIMMED_AT_ONCE)
     for seq, at in session.execute(rows.with_only_columns(func.coalesce(Row.seq, 0), Row.at)):
-        # In the order of numbers: an event with an older time than its predecessors does not cause them to be deleted.
+        # Trimming stops at the first event to keep, so that an event with an older time than its predecessors does not
+        # cause them to be deleted.
         if at >= old and seq > last - kept:
             break
         bound, count = seq, count + 1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waiting for changes of hosts' desired states, for any number of hosts at once.
 
-Waiters hold no thread. While there are any, one task queries the generations of all hosts in one transaction in one
+Waiters hold no thread. While there are waiters, one task queries the generations of all hosts in one transaction in one
 thread, and then sleeps. The longer the query took, the longer the task sleeps, up to a maximum. It sees the changes of
 all replicas of the API. `stop` ends all waits, so that a stopping server does not wait for them.
 """
@@ -16,9 +16,11 @@ from starlette.concurrency import run_in_threadpool
 
 PERIOD_S = 0.5
 REST = 4
-"""The task sleeps at least this many times as long as the database took to answer."""
+"""The task sleeps this many times as long as the database took to answer, up to `REST_MAX_S`."""
 REST_MAX_S = 2.0
-"""The maximum sleep. Otherwise one slow query, for example while a thousand hosts connect, would delay all of them."""
+"""The maximum of that sleep. Otherwise one slow query, for example while a thousand hosts connect, would delay all
+hosts.
+"""
 
 NO_EPOCH = UUID(int=0)
 RUNNING = (NO_EPOCH, 0)
@@ -42,7 +44,8 @@ def rest_s(period_s: float, took_s: float) -> float:
 class DesiredWatch:
     """Belongs to the event loop of one server. `ask` returns the epoch and every host's generation; it may block.
 
-    Ends of operations are waited for in the same way: a running operation has the value `RUNNING`, others are absent.
+    Clients wait in the same way for the ends of operations: a running operation has the value `RUNNING`, others are
+    absent.
     """
 
     def __init__(self, ask: Callable[[], Generations], *, period_s: float = PERIOD_S) -> None:

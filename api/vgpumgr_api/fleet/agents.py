@@ -64,10 +64,10 @@ def enroll(
     With a `ca` the credential is a certificate, for which the request must contain a signing request; else it is a
     token.
 
-    The first enrolment confirms the epoch, because a host that never had a desired state has no obsolete one. If the
-    host has claims, the database was restored and lost the enrolment, or the claims are those of another host; an
-    operator must then confirm the epoch. Each enrolment ends a fence. The lost slices keep their places until reports
-    say that they are gone.
+    The first enrolment confirms the epoch, because a host that never had a desired state has no obsolete one. If its
+    agent has cached claims, either the database was restored and lost an earlier enrolment, or the claims are another
+    host's. In both cases an operator must confirm the epoch. Each enrolment ends a fence. The lost slices keep their
+    places until reports say that they are gone.
     """
     host = models.Host
     # Locks the report row first, like reports, which lock the host last.
@@ -175,8 +175,8 @@ def desired(session: Session, actor: Actor, host: str, *, lease_s: int = LEASE_S
             parties.setdefault((one.gpu.id, one.tenant), []).append(one)
     for (_, tenant), members in parties.items():
         group, its_slices = _party(tenant, members)
-        # A group that contains only deleted slices is not named and keeps its settings. Its agent removes it once it is
-        # empty.
+        # A group that contains only deleted slices is not named and keeps its settings. The host's agent removes the
+        # group once it is empty.
         if its_slices:
             groups.append(group)
             slices.extend(its_slices)

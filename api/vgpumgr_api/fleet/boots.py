@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Detects two live boots of one host: its disk was copied to a second machine, and both run as that host.
 
-After a reboot, the agent's start is later than that of the boot before, and the old boot is heard again only through a
-delayed report. So a boot that continues to report while the recorded boot is live, and whose agent did not start later,
-is a second machine. Its reports are refused, and the host shows this until only one boot reports.
+An agent counts its starts (`agent_epoch`), so after a reboot the count is higher than in the previous boot, from which
+only delayed reports may still arrive. Therefore another boot that continues to report while the recorded boot is live,
+and whose count is not higher, is a second machine. Its reports are refused, and the host shows this until only one boot
+reports.
 """
 
 from datetime import datetime
@@ -50,7 +51,7 @@ def judge(session: Session, actor: Actor, host: Host, report: Report, last: Host
     before = (last.other_agent_epoch or 0, last.other_seq or 0)
     goes_on = known and position > before
     if goes_on and not is_live and last.second_boot_at is not None:
-        # The recorded machine is off now, and this one is left.
+        # The recorded machine no longer reports, so the machine of this report takes its place.
         _remember(last, last.reported_at, boot=(last.boot_id, last.agent_epoch, last.seq))
         return Verdict.TAKEN
     if not known or position >= before:
@@ -67,7 +68,7 @@ def judge(session: Session, actor: Actor, host: Host, report: Report, last: Host
 def refusal(host: Host) -> Refusal:
     """Returns the refusal for the second machine.
 
-    It must be raised after the commit, so that the recorded boot is kept.
+    It must be raised after the commit; otherwise the record of that machine's boot would be rolled back.
     """
     return Refusal(
         Code.HOST_SECOND_BOOT,

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draining a host: it takes no more claims, and the operation lasts until its last slice is gone.
 
-Draining deletes nothing. The owners of the slices, or those who move their VMs, see in the operation which are left.
+Draining deletes nothing. The operation shows which slices are left, so that their owners or operators can delete them
+or move their VMs.
 """
 
 from typing import Any
@@ -112,7 +113,7 @@ def _host(session: Session, host_id: UUID, *, lock: bool = False) -> Host | None
 
 
 def _left(session: Session, host_id: UUID) -> tuple[int, list[dict[str, Any]]]:
-    """Returns how many slices are left, and the first of them. Lost ones count, too: their devices may exist."""
+    """Returns how many slices are left, and the first of them. Lost slices count, too: their devices may exist."""
     here = select(Gpu.id).where(Gpu.host_id == host_id).scalar_subquery()
     number = session.scalars(select(func.count()).select_from(Slice).where(Slice.gpu_id.in_(here))).one()
     if not number:

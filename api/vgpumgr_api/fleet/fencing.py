@@ -5,7 +5,7 @@ Its slices become `lost`. Their quota returns at once, so that their owners can 
 GPUs do not: a lost slice is a tombstone, and counts there until the host has enrolled again and confirmed that the
 device is gone. So even if the host was still running, none of its capacity is granted twice.
 
-Places that reservations hold there stay reserved until the reservations end, but no claim gets one.
+Places that reservations hold there stay reserved until the reservations end, but no claim gets such a place.
 """
 
 from uuid import UUID
@@ -37,7 +37,7 @@ def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *,
     """Revokes a host's credentials and ends its claims. For operators only.
 
     Repeating this changes nothing, unless claims are left. It locks the report row like a report, so that every report
-    comes before or after the fence; then it locks like a claim.
+    comes before or after the fence; then it locks rows in the same order as a claim.
     """
     require_operator(actor)
     host = host_named(session, name)
@@ -103,7 +103,7 @@ def _claims(session: Session, host_id: UUID, *, lock: bool = False) -> list[tupl
 
 
 def _holds(session: Session, host_id: UUID) -> list[tuple[Hold, models.Tenant]]:
-    """Returns reserved places, which may become claims without a lock on a GPU."""
+    """Returns the reserved places on a host. Such a place may become a claim without a lock on its GPU."""
     rows = session.execute(
         select(Hold, models.Tenant)
         .join(models.Gpu, models.Gpu.id == Hold.gpu_id)
@@ -129,7 +129,7 @@ def _close_gpus(session: Session, actor: Actor, host: models.Host) -> None:
 
 
 def _lock(session: Session, host: models.Host, if_match: IfMatch) -> None:
-    """Locks the host. Any change of it since it was read has changed its generation, which is compared."""
+    """Locks the host and compares its generation, which any change since the host was read has advanced."""
     statement = select(models.Host).where(models.Host.id == host.id).with_for_update()
     if session.scalar(statement.execution_options(populate_existing=True)) is None:
         raise unknown("host", host.name)

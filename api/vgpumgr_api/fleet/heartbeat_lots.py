@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches hosts' heartbeats: those that arrive while a batch is written form the next batch.
 
-So a replica writes as often as the database can, and not once for each host.
+So a replica writes as often as the database allows, and not once for each heartbeat.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ K = TypeVar("K", bound=Hashable)
 class Heartbeats(Generic[K]):
     """Belongs to the event loop of one server. `note` writes heartbeats and returns the valid ones; it may block.
 
-    A key consists of the heartbeat's host and the credential that it was sent with.
+    `K`, the key of a heartbeat: the host that it is from, and the credential that it was sent with.
     """
 
     def __init__(self, note: Callable[[Mapping[K, Heartbeat]], set[K]]) -> None:
@@ -39,7 +39,7 @@ class Heartbeats(Generic[K]):
         self._waiting[key] = (beat, done)
         if self._task is None:
             self._task = asyncio.create_task(self._write())
-        # Shielded, so that a client that disconnects does not cancel another that waits for the same heartbeat.
+        # Shielded, because several clients may wait for this future, and one that disconnects must not cancel it.
         return await asyncio.shield(done)
 
     async def _write(self) -> None:

@@ -17,7 +17,7 @@ from vgpumgr_api.db.records import Token
 from vgpumgr_api.db.statements import among, table_of
 
 AHEAD = timedelta(hours=1)
-"""A recorded time of the past that is further ahead than this comes from a wrong clock."""
+"""A recorded report time that is further in the future than this comes from a wrong clock."""
 
 _REPORTS = table_of(HostReport)
 _TOKENS = table_of(Token)
@@ -58,8 +58,8 @@ def note(session: Session, beats: Mapping[Source, Heartbeat]) -> set[Source]:
     """Returns the sources whose credential is valid and whose heartbeat names the host's last report.
 
     Those hosts are recorded as heard of now. A lost host must send a full report instead, because more may depend on
-    it, for example slices in an unknown state. A locked row, by the host's own report or by another replica, is
-    skipped: that host is being heard of anyway.
+    it, for example slices in an unknown state. A row that the host's own report or another replica has locked is
+    skipped, because the host is being recorded as heard of anyway.
     """
     hosts = {source.host_id for source in beats}
     rows = session.connection().execute(_SAID.where(among(session, _REPORTS.c.host_id, hosts)))

@@ -2,8 +2,8 @@
 """The states of hosts and their transitions.
 
 Operators set a host to ready, cordoned or maintenance; a drain sets it to draining. Only a ready host takes claims. A
-host that is silent for too long is lost, whatever its state, unless it is in maintenance; it has its state again once
-it reports. The host's agent is told of every change, and starts no VM of ours while in maintenance.
+host that is silent for too long is lost, whatever its state, unless it is in maintenance; once it reports, its previous
+state applies again. The host's agent gets every change of state, and in maintenance starts no VM with a slice.
 """
 
 from datetime import datetime
@@ -38,7 +38,7 @@ def state_of(host: Host, lost_at: datetime | None) -> HostState:
 
 
 def state_of_row() -> ColumnElement[str]:
-    """Returns the same for a row of `Host` that is joined with its `HostReport`, if it has one."""
+    """Returns the state for a row of `Host` that is joined with its `HostReport`, if it has one."""
     operators = func.coalesce(Host.cordoned_for, Host.state)
     lost = and_(HostReport.lost_at.is_not(None), operators != HostState.MAINTENANCE.value)
     return case((lost, HostState.LOST.value), else_=operators)

@@ -67,7 +67,7 @@ class HostFilter:
     def conditions(self, at: datetime) -> Iterator[ColumnElement[bool]]:
         """Yields conditions on rows of `models.Host` joined with their reports, at the time `at`."""
         host = models.Host
-        # The same condition as in `_host`.
+        # The same condition as for `online` in `_host`.
         enrolled = and_(host.enrolled_at.is_not(None), host.enroll_hash.is_(None), host.fenced_at.is_(None))
         heard = func.coalesce(_REPORT.reported_at >= at - ONLINE, false())
         if self.state is not None:
@@ -186,8 +186,8 @@ def delete_host(session: Session, actor: Actor, name: str, *, if_match: IfMatch)
 def confirm_epoch(session: Session, actor: Actor, name: str, *, if_match: IfMatch = None) -> Host:
     """Lets a host obey tombstones again after the database was declared restored. For operators only.
 
-    `if_match` is the host's state in the epoch that was compared: if another epoch has begun since, nothing is
-    confirmed. Repeating this changes nothing.
+    `if_match`: the state that the operator has read. If another epoch has begun since, it does not match, and nothing
+    is confirmed. Repeating this changes nothing.
     """
     require_operator(actor)
     host = host_named(session, name, lock=True)

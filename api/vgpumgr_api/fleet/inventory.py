@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPUs of a host. A GPU that is gone stays, marked absent, as long as its host does, because claims refer to it.
+"""The GPUs of a host. A GPU that is gone stays, marked absent, as long as its host exists, because claims refer to it.
 
 Claims, labels and operators' settings belong to the card. The card keeps them if it is found at another address.
 """
@@ -26,7 +26,7 @@ from vgpumgr_api.resources.text import printable
 from vgpumgr_api.usage import grants
 
 GPUS_MAX = 256
-"""The maximum number of rows of one host, which is also that of a report."""
+"""The maximum number of GPUs of one host, in the table and in a report."""
 
 COUNT_MAX = 10**12
 """The maximum of microseconds or places; a thousand times this value still fits a column."""
@@ -50,7 +50,7 @@ def take_inventory(session: Session, actor: Actor, host: models.Host, reported: 
 
     A typical report changes nothing and locks no GPU, so that claims can continue.
     """
-    # By id, in the lock order of GPUs. No other transaction sees the new ones yet.
+    # By id, which is the lock order of GPUs. New GPUs may be out of order, because no other transaction sees them yet.
     known = session.scalars(select(models.Gpu).where(models.Gpu.host_id == host.id).order_by(models.Gpu.id)).all()
     types = _types(session, [gpu.id for gpu in known])
     seen = {gpu.address: _bounded(gpu) for gpu in reported}
@@ -77,7 +77,7 @@ def take_inventory(session: Session, actor: Actor, host: models.Host, reported: 
 def _vacate(
     session: Session, known: Sequence[models.Gpu], places: Mapping[UUID, str], seen: Mapping[str, ReportedGpu]
 ) -> bool:
-    """Moves GPUs away from addresses that others have now, so that no two ever have the same address."""
+    """Moves GPUs away from addresses that other GPUs have now, so that no two ever have the same address."""
     taken = {gpu.address for gpu in known} | seen.keys()
     moved = [gpu for gpu in known if gpu.address in seen and places.get(gpu.id) != gpu.address]
     for gpu in moved:
@@ -137,7 +137,7 @@ def _stored(gpu: models.Gpu, types: dict[str, int]) -> Inventory:
 
 
 def _was_other(gpu: models.Gpu, said: ReportedGpu) -> bool:
-    """Whether the size of a GPU has changed whose use by claims exceeds it, which the inventory does not show."""
+    """Whether the reported sizes have changed. The stored sizes may hide that, because they are never below the use."""
     sizes = (said.mem_bytes, gpu.reported_mem_bytes), (said.reserve_limit_permille, gpu.reported_reserve_limit_permille)
     return any(before not in (None, now) for now, before in sizes)
 
@@ -175,7 +175,7 @@ def _update(
     card: Card,
     types: dict[str, int],
 ) -> bool:
-    # A GPU may have shrunk below its use by claims. They keep what they have, and no more is granted.
+    # A GPU may have shrunk below its use by claims. The claims keep what they have, and no more is granted.
     larger = larger_of(session)
     before = _stored(gpu, types), _card(gpu)
     was_present, was_at = gpu.present, gpu.address

@@ -166,7 +166,7 @@ def _of_room(new: models.Gpu, fitted: Sequence[Fitted]) -> Iterator[Reason]:
 
 
 def _of_policy(session: Session, new: models.Gpu, moving: Sequence[Moving]) -> Iterator[Reason]:
-    """Yields reasons of policies under which all slices must have the same share, and each needs a place."""
+    """Yields reasons of the policies under which slices must have equal shares, or each slice needs a place."""
     if Policy(new.policy) is Policy.BEST_EFFORT or not moving:
         return
     shares = {each.claim.share_permille for each in moving}
@@ -183,9 +183,9 @@ def _of_policy(session: Session, new: models.Gpu, moving: Sequence[Moving]) -> I
 
 
 def _of_ties(session: Session, moving: Moving, new: models.Gpu) -> Iterator[Reason]:
-    """Yields reasons of affinities. Within a host only those on GPUs matter.
+    """Yields reasons of affinities. Only those about GPUs matter, because the host stays the same.
 
-    Claims with an affinity move together, but reserved places stay behind.
+    Claims with the same affinity move together, but reserved places with this affinity stay where they are.
     """
     claim, tenant = moving.claim, moving.tenant
     of_tenant = (

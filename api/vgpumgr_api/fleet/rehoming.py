@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Re-homing: the claims of a missing GPU move to another GPU of the same host, all or none.
 
-Quotas do not change, because the claims stay the same. What each slice counts is moved from the missing GPU to the
-other one, so both are locked. A report of the host comes before or after, because its row is locked first.
+Quotas do not change, because the claims stay the same. The charges of the slices move from the missing GPU to the other
+GPU, so both are locked. The host's report row is locked first, so that each report is processed before or after the
+re-homing.
 """
 
 from collections.abc import Sequence
@@ -56,7 +57,7 @@ def rehome_gpu(
 ) -> wire.Operation:
     """Moves every claim of a missing GPU to another GPU of its host. For operators only.
 
-    The operation is done when it is returned, and lists the moved slices. If no claim is left on the GPU, nothing
+    The returned operation is already complete, and lists the moved slices. If no claim is left on the GPU, nothing
     moves. Rows are locked in the order given in `models`.
     """
     require_operator(actor)
@@ -84,7 +85,7 @@ def rehome_gpu(
 
 
 class Rehome:
-    """An `operating.Kind` whose operations are done from the start."""
+    """An `operating.Kind` whose operations are already complete when they are created."""
 
     def lock(self, session: Session, target_id: UUID) -> None:
         """Locks nothing, because nothing is changed."""

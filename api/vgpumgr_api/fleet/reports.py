@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes a host's report: its inventory, its counters, and the confirmation that a deleted slice is gone.
 
-The confirmation is the only part of a report that ends a grant. So it counts only if the host worked from a document of
-this epoch that already contained the tombstone. Everything else is stored as reported and ends nothing.
+The confirmation is the only part of a report that ends a grant. So the confirmation counts only if the host worked from
+a document of this epoch that already contained the tombstone. Everything else is stored as reported and ends nothing.
 """
 
 from collections.abc import Collection, Sequence
@@ -37,7 +37,7 @@ REFUSAL_KEPT = 500
 def none_yet(host_id: UUID, *, agent_version: str) -> dict[str, Any]:
     """Returns the report row of a host that has just enrolled.
 
-    The host must first examine its devices and report what it still has of its time before.
+    `unknown_slices` is not 0, because the host may still have devices from before its enrolment.
     """
     return {
         "host_id": host_id,
@@ -104,7 +104,7 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     last.desired_generation = report.desired_generation
     last.unknown_slices = _unknown(session, host, here.keys(), report, before=last.unknown_slices)
     if last.unknown_slices > known or not startable.isdisjoint(deleted):
-        touched.add(host.id)  # its document may be of lost commits, with a reused number
+        touched.add(host.id)  # its document may stem from lost commits whose generation was reused
     last.refusals = [printable(refusal[:REFUSAL_KEPT]) for refusal in report.refusals]
     last.reported_at = heartbeats.heard(session, last.reported_at)
     allowance.spend(session, last, events.recorded(session) - before)
@@ -136,8 +136,8 @@ def _deleted(session: Session, host: models.Host, report: Report) -> Sequence[UU
     """Returns the tombstones of this host that the report completes if it says that their slices are absent.
 
     A report of a later generation than the database's comes from before an undeclared restore, and proves nothing.
-    Neither does a report that calls the slice startable: its document is another one with the same number as the
-    tombstone's.
+    Neither does a report that calls the slice startable: the host's document has the same generation as the one with
+    the tombstone, but different content.
     """
     if not report.slices:
         return []
@@ -159,8 +159,9 @@ def _deleted(session: Session, host: models.Host, report: Report) -> Sequence[UU
 def _unknown(session: Session, host: models.Host, here: Collection[UUID], report: Report, *, before: int) -> int:
     """Returns how many slices a host has, or may start, that are not claims on it. `before`: the number so far.
 
-    If the report lacks a document of this epoch or is from before the host examined its devices, the number cannot have
-    decreased. If its document is later than any here, the database has lost commits, and the number is unknown.
+    If the host has applied no document of this epoch, for example because it has not examined its devices yet, the
+    number is not lowered. If the host's document is later than any here, the database has lost commits, so the number
+    is unknown and at least 1.
     """
     found = sum((one.present or one.startable) and one.id not in here for one in report.slices)
     epoch = session.scalars(select(models.Installation.epoch)).one()

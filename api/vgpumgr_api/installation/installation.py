@@ -45,9 +45,9 @@ def new_epoch(session: Session, actor: Actor, *, detail: dict[str, Any] | None =
     require_operator(actor)
     installation = session.scalars(select(Installation).with_for_update()).one()
     installation.epoch = uuid4()
-    # Reports come before or after, because they lock their row first and their host last.
+    # Each report is processed before or after this, because it locks the report row first and the host last.
     session.execute(select(HostReport.host_id).order_by(HostReport.host_id).with_for_update()).all()
-    # Without a boot_id, no heartbeat can name a report that was processed.
+    # Without a boot_id, no heartbeat can name the last report, so each host must send a new one.
     change(session, update(HostReport).values(unknown_slices=UNKNOWN_YET, boot_id=None))
     session.execute(select(Host.id).order_by(Host.id).with_for_update()).all()
     change(

@@ -42,7 +42,7 @@ def alive_for(session: Session) -> timedelta:
 def is_doubtful(session: Session, leap: timedelta, *, allowed: timedelta, after: timedelta) -> bool:
     """Whether a leap of time may be a change of a clock, not time that has passed.
 
-    A leap beyond `allowed` is accepted once the API has been alive for `after` since. If no API has ever served the
-    database, it is accepted at once.
+    A leap beyond `allowed` is doubtful until the API has been alive for `after` without a gap. If no API has ever
+    served the database, no leap is doubtful.
     """
     return leap > allowed and session.get(Liveness, 1) is not None and alive_for(session) < after

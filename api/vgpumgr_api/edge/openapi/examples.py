@@ -177,7 +177,7 @@ class _Maker:
 
 
 def _fits(value: Any, schema: Content) -> bool:
-    """Whether a value fits roughly: a member may be a number in one model and an object in another."""
+    """Whether a value has the schema's type: members of the same name have different types in different models."""
     choices = schema.get("anyOf", [schema])
     kinds = {"string": str, "integer": int, "number": int, "object": dict, "array": list, "boolean": bool}
     return any(

@@ -49,7 +49,9 @@ BY_CONNECTION = (
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.SERVICE_UNAVAILABLE,
 )
-"""Statuses that are also sent without a request or to an excess connection, then without the headers `ALWAYS`."""
+"""Statuses that are also sent for input that is not a request, and to excess connections. Such answers lack the headers
+`ALWAYS`.
+"""
 
 OF_STATUS = {
     HTTPStatus.UNAUTHORIZED: "WWW-Authenticate",
@@ -68,7 +70,7 @@ def add(operation: Content, method: str, components: Content) -> None:
         if EVENTS in answer.get("content", {}):
             answer["headers"] |= _named(components, "X-Accel-Buffering")
         if trial and status == HTTPStatus.OK and len(good) > 1:
-            continue  # a validated object does not exist, so it has no state
+            continue  # an object that was only validated has no state
         members = _members(answer, components)
         if "generation" in members and "fleet" not in operation["tags"]:
             answer["headers"] |= _named(components, "ETag", always=not (trial and len(good) == 1))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The problems that each operation of the OpenAPI document may answer: the codes of its handler, by status.
 
-The codes are in `codes.json` beside this file. ``make openapi`` finds them in the handlers' source and writes it.
+The codes are in `codes.json` beside this file. ``make openapi`` finds them in the handlers' source and writes that
+file.
 """
 
 import json

@@ -50,7 +50,7 @@ def application(metrics: Metrics, token: str | None) -> Starlette:
 
 
 class Server(protocol.Server):
-    """A server beside the one that handles signals."""
+    """A second server, which leaves signals to the main server."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -9,8 +9,8 @@ leave very little cyclic garbage: 8 objects for a TLS connection, 60 if its hand
 import gc
 
 YOUNG = 5000
-"""The number of additional live objects after which the collector runs again. Those of failed handshakes occupy memory
-of OpenSSL, up to 10 MiB until then.
+"""The number of additional live objects after which the collector runs again. Until then, objects of failed handshakes
+occupy up to 10 MiB of memory of OpenSSL.
 """
 
 

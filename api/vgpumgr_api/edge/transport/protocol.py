@@ -36,7 +36,8 @@ TLS_BUFFER_BYTES = 32 << 10
 """Two TLS records."""
 
 GRACE_S = 5.0
-"""The application reports that a body was too slow. A client that continues to send is disconnected after this time."""
+"""How long after a body's deadline the connection is cut. Until then the application can answer that the body was late.
+"""
 
 NO_REQUEST = "not a request of HTTP/1.1: "
 
@@ -129,7 +130,7 @@ class Protocol(H11Protocol):
         self.app = _framed_once(_in_origin_form(self.app), self._refusing)
         self._bounds = bounds
         self._phase = ""
-        """The current phase of the client that has a deadline: "head" or "body"."""
+        """The part of a request that the client must send before a deadline: "head", "body", or "" for none."""
         self._deadline: asyncio.TimerHandle | None = None
         self._taking: asyncio.TimerHandle | None = None
 
@@ -194,7 +195,7 @@ class Protocol(H11Protocol):
             self._deadline = self.loop.call_later(settings.body_s + GRACE_S, self.transport.abort)
 
     def _head_is_late(self) -> None:
-        """Ends a connection whose request is late; answers only if the client has sent a part of one."""
+        """Ends a connection whose request is late; answers only if the client has sent a part of it."""
         if self.conn.trailing_data[0] and self.conn.our_state is h11.IDLE and not self.transport.is_closing():
             self._answer(Code.REQUEST_TIMEOUT, f"no head of a request within {self._bounds.settings.head_s} s")
         else:
