@@ -101,7 +101,10 @@ def local_operator(name: str, role: TokenRole = TokenRole.OPERATOR) -> Actor:
 
 
 def authenticate(session: Session, secret: str, *, request_id: str = "", source: str = "") -> Actor:
-    """Returns the actor with this secret. Raises Refusal: AUTH_INVALID if none has it, AUTH_EXPIRED if it is old."""
+    """Returns the actor with this secret.
+
+    Raises Refusal: AUTH_INVALID for an unknown secret, AUTH_EXPIRED for an expired one.
+    """
     found = None
     if SECRET.fullmatch(secret):
         found = session.execute(_BY_SECRET, {"secret_hash": hash_of(secret)}).one_or_none()

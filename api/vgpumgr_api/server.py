@@ -51,8 +51,8 @@ from vgpumgr_api.overload.rates import Limits
 from vgpumgr_api.overload.turns import Turns
 
 SWITCH_S = 0.0005
-"""How long a thread may keep the interpreter from others. A request releases it ten times or more, at each exchange
-with the client or the database, and gets it back after this time if another thread is building a long answer.
+"""How long a thread may keep the interpreter lock from others. A request releases it ten times or more, at each
+exchange with the client or the database, and gets it back after this time if another thread is building a long answer.
 """
 
 STOP_S = 10
@@ -274,7 +274,10 @@ def _abandon_after(seconds: float) -> None:
 
 
 def _watchdog_period_s(watchdog_usec: str) -> int:
-    """Returns whole seconds, as uvicorn needs: a third of systemd's timeout, so that one late signal does no harm."""
+    """Returns the period of WATCHDOG=1: a third of systemd's timeout, so that one late signal does no harm.
+
+    The period is in whole seconds, because uvicorn needs that.
+    """
     return max(int(watchdog_usec) // 3_000_000, 1) if watchdog_usec.isdecimal() else 30
 
 

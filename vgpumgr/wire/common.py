@@ -13,9 +13,11 @@ from vgpumgr import ranges
 PERMILLE = ranges.PERMILLE
 MEM_BYTES_MAX = 1 << 50
 WINDOW_BYTES = 64 << 20
-"""Of a slice that has an executor: BAR2 of its virtual function, see VGPU_WINDOWS_MAX in kmod/uapi/vgpu_device.h."""
+"""The size of the windows of a slice that has an executor: BAR2 of its virtual function, see VGPU_WINDOWS_MAX in
+kmod/uapi/vgpu_device.h.
+"""
 TIMESLICE_US_MIN, TIMESLICE_US_MAX = 100, ranges.TIMESLICE_US_MAX
-"""Of what an operator may set; the kernel takes shorter ones, too."""
+"""The range of timeslices that an operator may set; the kernel accepts shorter timeslices, too."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="a DNS label")]
 ExternalId = Annotated[
@@ -80,7 +82,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def _dated(said: object) -> object:
-    """Refuse a number in a string: pydantic takes it for seconds since 1970, or for milliseconds if it is large."""
+    """Refuse a number in a string: pydantic takes such a string for seconds since 1970, or for milliseconds."""
     if isinstance(said, str) and not _DATE.match(said):
         raise ValueError("not an instant as in 2026-11-21T12:00:00Z")
     return said
@@ -94,7 +96,7 @@ def _in_utc(instant: datetime) -> datetime:
 
 
 Instant = Annotated[AwareDatetime, BeforeValidator(_dated), AfterValidator(_in_utc)]
-"""Validated, it is in UTC."""
+"""An instant. After validation it is in UTC."""
 
 
 class Request(BaseModel):
@@ -112,11 +114,11 @@ class Answer(BaseModel):
 
     @property
     def etag(self) -> str:
-        """The ETag that it came with, for `if_match` of a client's calls; "" for what came in a list."""
+        """The ETag of the answer, for `if_match` of a client's later calls; "" for an item of a list."""
         return self._etag
 
     def tagged(self, etag: str) -> Self:
-        """Returns itself, which came with that ETag."""
+        """Stores the ETag that this answer came with, and returns the answer."""
         self._etag = etag
         return self
 

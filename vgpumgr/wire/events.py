@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 ABOUT = ("epoch", "gpu", "host", "operation", "profile", "quota", "reservation", "slice", "tenant", "token")
 
 Kind = Annotated[str, Field(pattern=r"^[a-z_]{1,31}\.[a-z_]{1,32}$")]
-"""Of events, which are the actions of the audit, and of operations: what it is about and what happens to it."""
+"""The kind of an event, of an action in the audit, or of an operation: its subject, and what happens to the subject."""
 
 
 def _known(text: str) -> str:

@@ -34,10 +34,10 @@ from vgpumgr.wire.common import (
 )
 
 LEASE_S = 24 * 3600
-"""How long claimed VMs start without the API, unless the API says otherwise."""
+"""How long VMs with claims can start without the API, unless the API sets another time."""
 
 REPORT_BYTES_MAX = 8 << 20
-"""Of a report, which may name 10,000 slices."""
+"""The maximum size of a report, which may name 10,000 slices."""
 
 Counter = Annotated[int, Field(ge=0, le=COUNTER_MAX)]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations: work that takes longer than a request, and what started them."""
+"""Operations, which are work that takes longer than a request, and the requests that start them."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Literal

@@ -12,7 +12,7 @@ _LABEL = f"{LABEL_KEY}={LABEL_VALUE}"
 
 
 def parse_selector(text: str) -> dict[str, str]:
-    """Return the labels of a Selector. ValueError if a key occurs twice."""
+    """Return the labels of a Selector. Raises ValueError if a key occurs twice."""
     labels: dict[str, str] = {}
     for each in text.split(","):
         key, _, value = each.partition("=")

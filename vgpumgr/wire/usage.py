@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The usage ledger: what hosts count, how it is booked, and what may be read of it.
+"""The usage ledger: what hosts count, how the counts are booked, and what clients may read.
 
 Every quantity is a whole number. An hour is a whole hour of UTC; as a number, it is the hours since the beginning of
 1970. docs/usage.md explains each quantity.
@@ -14,10 +14,10 @@ from pydantic import Field
 from vgpumgr.wire.common import COUNTER_MAX, Answer, Instant, Name, Page, PciAddress, Request
 
 READINGS_MAX = 2000
-"""How many hours of groups a host sends at once."""
+"""The maximum number of readings that a host sends at once."""
 
 COUNT_MAX_NS = 10**15
-"""More than any clock error makes of an hour; thousands of them still fit a column."""
+"""The maximum count of one hour: more than any clock error can cause. The sum of thousands still fits a column."""
 
 Count = Annotated[int, Field(ge=0, le=COUNT_MAX_NS)]
 SignedCount = Annotated[int, Field(ge=-COUNT_MAX_NS, le=COUNT_MAX_NS)]

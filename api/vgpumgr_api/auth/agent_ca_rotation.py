@@ -50,7 +50,10 @@ def switch(certificate: Path, key: Path, *, now: datetime) -> None:
 
 
 def end(certificate: Path, key: Path, *, life_s: int, now: datetime, force: bool = False) -> None:
-    """Removes the former authority. Raises CaError. Without `force`, also while its certificates may be valid."""
+    """Removes the former authority. Raises CaError.
+
+    Unless `force`, it also raises CaError while certificates of the former authority may be valid.
+    """
     if next_key(key).exists():
         raise CaError(f"{next_key(key)} exists: the rotation has not been switched yet")
     ca = load(certificate, key)

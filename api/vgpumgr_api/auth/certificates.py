@@ -28,9 +28,9 @@ WORTH = 64
 
 
 def authenticate(session: Session, peer: Peer, *, request_id: str = "", source: str = "") -> Actor:
-    """Returns the actor with this certificate. Raises Refusal.
+    """Returns the actor with this certificate.
 
-    If the host was fenced, that is HOST_FENCED, even if the certificate has expired, too.
+    Raises Refusal. A fenced host gets HOST_FENCED even if its certificate has expired.
     """
     token = token_with(session, peer.credential)
     if token is None or token.host_id != peer.host_id:

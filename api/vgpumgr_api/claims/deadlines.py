@@ -105,8 +105,8 @@ def ended_leases(session: Session, limits: Deadlines) -> bool:
     """Marks slices as orphaned whose host has been silent for longer than its lease: no VM can start with them.
 
     Such a host is marked lost, or it is one that is never marked lost, because it is in maintenance, has no credential,
-    or has not reported since it enrolled. A concurrent report of the host is either visible here, or comes later and
-    corrects the state set here.
+    or has not reported since it enrolled. A concurrent report of the host is either visible here, or is processed later
+    and corrects the state.
     """
     host_lost = timedelta(seconds=limits.host_lost_s)
     silent: ColumnElement[bool] = HostReport.lost_at.is_not(None)

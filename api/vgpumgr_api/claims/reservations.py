@@ -256,7 +256,7 @@ def draw(
 def named(
     session: Session, tenant: models.Tenant, profile: models.Profile, reservation_id: UUID | None
 ) -> tables.Reservation:
-    """Returns the reservation that a claim names. Raises Refusal if it is for others or another profile, or over."""
+    """Returns the reservation that a claim names. Raises Refusal for an expired one, or another tenant or profile."""
     found = session.get(tables.Reservation, reservation_id)
     if found is None or found.tenant_id != tenant.id or found.expires_at <= now(session):
         detail = f"no reservation {reservation_id}; it may have expired: claim without it, or create another"
@@ -312,7 +312,7 @@ def _exchange(session: Session, tenant: models.Tenant, wanted: Wanted, request: 
     session.delete(hold)
     session.flush()
     _free(session, [hold])
-    wanted = replace(wanted, ties=ties_of(session, tenant.id, request))  # no longer with the place given up
+    wanted = replace(wanted, ties=ties_of(session, tenant.id, request))  # computed again, without the place given up
     return take(session, wanted, first=False)
 
 
@@ -352,7 +352,10 @@ def _end(session: Session, actor: Actor, reservation_id: UUID, what: str, *, wai
 
 
 def _free(session: Session, holds: Sequence[tables.Hold]) -> None:
-    """Returns reserved capacity to the GPUs. A GPU's size shrinks with its use while it is above what was reported."""
+    """Returns reserved capacity to the GPUs.
+
+    A GPU that reported less memory than it has in use is recorded with the memory in use, which shrinks here.
+    """
     larger = larger_of(session)
     for hold in sorted(holds, key=lambda hold: hold.gpu_id):
         mem_used = Gpu.mem_used - hold.type_mem_bytes

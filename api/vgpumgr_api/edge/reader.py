@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the body of a request with bounded work: one parse and one validation.
 
-A model's schema determines how many members and elements its largest valid body has. To find a body with far more,
-characters of its text are counted; it is refused before any object is built from it. The model validates every other
+A model's schema determines how many members and elements its largest valid body has. A body with far more is recognized
+by counting characters of its text, and refused before any object is built from it. The model validates every other
 body. More than `FAULTS_MAX` errors are not described, because describing errors costs many times more than finding
 them.
 """

@@ -37,7 +37,7 @@ SHARE_MAX = 100
 """The maximum number of watchers of one tenant and its projects."""
 
 RESERVED = 10
-"""One in so many of the maximum watchers is reserved for actors that see the whole cloud."""
+"""One in so many of the permitted watchers is reserved for actors that see the whole cloud."""
 
 RESTORED = "the database was restored"
 LOST = "the database has lost the newest events"
@@ -101,7 +101,7 @@ class Feed:
                 self._shares -= Counter([share])
 
     def _share(self, actor: Actor) -> UUID | None:
-        """Returns the owner that a watcher counts for; None if it sees the whole cloud. Raises Refusal if full."""
+        """Returns the owner whose watchers are counted; None for an actor that sees all. Raises Refusal if full."""
         share = None if actor.sees_the_cloud else actor.account_id or actor.tenant_id
         room = self._watchers_max - (0 if actor.sees_the_cloud else self._watchers_max // RESERVED)
         if len(self._watchers) >= room:

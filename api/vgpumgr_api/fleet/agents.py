@@ -64,10 +64,10 @@ def enroll(
     With a `ca` the credential is a certificate, for which the request must contain a signing request; else it is a
     token.
 
-    The first enrolment confirms the epoch, because a host that never had a desired state has no obsolete one. If its
-    agent has cached claims, either the database was restored and lost an earlier enrolment, or the claims are another
-    host's. In both cases an operator must confirm the epoch. Each enrolment ends a fence. The lost slices keep their
-    places until reports say that they are gone.
+    The first enrolment confirms the epoch, because a host that never had a desired state has no obsolete one. If the
+    host's agent has cached claims, either the database was restored and lost an earlier enrolment, or the claims are
+    another host's. In both cases an operator must confirm the epoch. Each enrolment ends a fence. The lost slices keep
+    their places until reports say that they are gone.
     """
     host = models.Host
     # Locks the report row first, like reports, which lock the host last.
@@ -212,7 +212,7 @@ def _arriving(session: Session, host: models.Host) -> list[Arriving]:
 
 
 def _moved(session: Session, host: models.Host) -> list[Moved]:
-    """Returns the slices that moved away from a host, each while its replacement exists, even without a tombstone."""
+    """Returns the slices that moved away from a host and whose replacements exist, even without tombstones."""
     rows = session.execute(
         select(models.Slice.moved_from, models.Slice.id, models.Host.name)
         .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)

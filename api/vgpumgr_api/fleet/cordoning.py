@@ -22,7 +22,7 @@ def uncordon_host(session: Session, actor: Actor, name: str, *, if_match: IfMatc
 
 
 def maintain_host(session: Session, actor: Actor, name: str, *, if_match: IfMatch) -> Host:
-    """Sets a host in maintenance: no slice is started there, and it may be silent. Refused while it has devices.
+    """Sets a host in maintenance: no VM starts there with a slice, and it may be silent. Refused while it has devices.
 
     Its claims stay. For operators only.
     """

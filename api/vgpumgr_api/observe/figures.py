@@ -114,8 +114,8 @@ def _slices_without_gpu(session: Session) -> int:
 def _heartbeats(session: Session) -> tuple[datetime | None, int, int]:
     enrolled = (models.Host.enrolled_at.is_not(None), models.Host.fenced_at.is_(None))
     silent = case((HostReport.reported_at <= now(session) - ONLINE, 1), (HostReport.reported_at.is_(None), 1), else_=0)
-    # The unknown slices of a host that has just enrolled are an assumption. If such a host does not report, it is
-    # silent.
+    # Until a host has reported after its enrolment, its unknown slices are only an assumption and are not counted. The
+    # host counts as silent instead.
     unknown = case((and_(HostReport.unknown_slices > 0, HostReport.reported_at.is_not(None)), 1), else_=0)
     row = session.execute(
         select(

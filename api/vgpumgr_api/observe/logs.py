@@ -27,7 +27,7 @@ def install(*, as_json: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if as_json else Lines(timed=not read_by_journal(sys.stderr)))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    # At this level their messages repeat ours, or say that the migration step was read.
+    # At INFO, the messages of these loggers repeat ours, or only say that the migration step was read.
     for chatty in ("uvicorn.error", "alembic.runtime.migration"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics for Prometheus. One process serves, so the numbers are its own; each replica is scraped.
+"""The metrics for Prometheus. A replica is one process, so the numbers are its own, and each replica is scraped.
 
 docs/operations.md lists every metric; a test compares the two.
 """

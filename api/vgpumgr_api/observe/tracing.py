@@ -2,7 +2,7 @@
 """Traces of requests and their statements, for a collector that speaks OTLP. Needs vgpumgr[otel].
 
 The names of attributes are those of OpenTelemetry's conventions for HTTP and databases. Statements are reported without
-their parameters. Nothing is global: only a process that is configured to trace does so.
+their parameters. No tracer is registered globally, so only a process that is configured to trace does so.
 """
 
 import time

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations: work that takes longer than a request, stored in the database so that it outlives every process.
 
-An operation has no process. Its kind (see `operating`) determines its progress, and whether it is done, whenever it is
-asked. All replicas ask repeatedly, so an operation does not depend on any one of them. The end of an operation and its
-results are written in one transaction.
+No process belongs to an operation. Instead, each replica repeatedly asks the operation's kind (see `operating`) for the
+progress, and whether the operation is done. So an operation does not depend on any single replica. The end of an
+operation and its results are written in one transaction.
 """
 
 from collections.abc import Mapping, Sequence
@@ -143,7 +143,7 @@ def named(session: Session, operation_id: UUID) -> Operation:
 
 
 def running(session: Session) -> list[UUID]:
-    """Returns the running operations, for use within the API: a waiting client is checked before and after."""
+    """Returns the running operations, for use within the API: a waiting client is checked before and after its wait."""
     return list(session.scalars(select(Operation.id).where(Operation.done_at.is_(None))))
 
 

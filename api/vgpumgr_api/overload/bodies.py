@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits the bytes of request bodies in memory: each body is small, but every connection may send one slowly.
+"""Limits the bytes of request bodies in memory. Each body is small, but many connections may send bodies slowly.
 
 Most of the memory is for clients whose credential was checked before their body is read. Unauthenticated clients,
 including hosts that enrol, have a separate part, and each address has a share of that part. So clients without a

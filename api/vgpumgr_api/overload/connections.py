@@ -23,7 +23,9 @@ OTHER_FILES = 512
 """File descriptors for other purposes than clients: the database, the log, the listeners."""
 
 BUFFER_BYTES = 64 << 10
-"""The requested kernel buffer of a connection, per direction. The kernel takes twice this; by default, megabytes."""
+"""The requested kernel buffer of a connection, per direction. The kernel allocates twice this size; its default is
+megabytes.
+"""
 
 RETRY_AFTER_S = 5
 

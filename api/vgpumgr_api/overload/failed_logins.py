@@ -2,9 +2,9 @@
 """Limits the rate of invalid credentials from one address; further ones are refused without a lookup.
 
 A lookup costs statements or signature checks, and a client without a valid credential may send any number of invalid
-ones. An address is that of the connection, or for IPv6 its network; headers that name another are not trusted. No
-client can lock out another one: a credential that was valid here before passes from any address. If there are too many
-addresses to remember, those that failed longest ago are forgotten. Each replica counts separately.
+ones. An address is that of the connection, or for IPv6 its network; headers that name another address are not trusted.
+No client can lock out another one: a credential that was valid here before passes from any address. If there are too
+many addresses to remember, those that failed longest ago are forgotten. Each replica counts separately.
 """
 
 import contextlib

@@ -2,8 +2,8 @@
 """Places for requests, given to the client that has used the least of them so far.
 
 Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) over clients. A client is charged the time for which its
-requests had places: an estimate when a request gets a place, the difference when it ends. A client that was idle starts
-at the current virtual time, so that it has neither credit nor debt.
+requests had places: an estimate when a request gets a place, and the difference from the actual time when the request
+ends. A client that was idle starts at the current virtual time, so that it has neither credit nor debt.
 
 The order alone is not enough: the threads of a process share one interpreter, so all running requests compete with each
 other. Therefore the concurrent requests of one client may together be expected to take at most `WORK_S` of processor
@@ -21,7 +21,7 @@ WORK_S = 0.064
 """Processor time that running requests of one client are expected to take together."""
 
 FIRST_S = 0.004
-"""The estimate of both times for a kind of request that has not occurred yet."""
+"""The estimated time in a place, and processor time, of a kind of request that has not occurred yet."""
 
 WEIGHT = 0.5
 """The weight of the newest request in an estimate."""
@@ -130,7 +130,7 @@ class FairPlaces:
             ready = [each for each in self._backlogged if self._may_run(each)]
             if not ready:
                 return
-            # Among equal clients, the one whose request came first.
+            # Among clients with the same start, the client whose request came first is chosen.
             client = min(ready, key=lambda each: (self._start_s(each), each.waiting[0].number))
             waiter = client.waiting[0]
             self._unqueue(waiter)
@@ -196,5 +196,5 @@ class FairPlaces:
             for name, each in self._clients.items()
             if each.running or each.waiting or each.finish_s > self._virtual_s
         }
-        # Avoids a pass for every new client while all of them are active.
+        # Otherwise, while all clients are active, every new client would cause another pass over all of them.
         self._forget_at = max(CLIENTS_MAX, 2 * len(self._clients))

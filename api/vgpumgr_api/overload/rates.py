@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits the request rate of each token, and of each tenant with all its tokens. Each replica counts separately.
 
-The generic cell rate algorithm (ITU-T I.371): one time per key says until when its allowance is spent.
+The generic cell rate algorithm (ITU-T I.371): for each key, one point in time records until when its allowance is
+spent.
 """
 
 import time
@@ -13,7 +14,7 @@ from vgpumgr_api.errors import Refusal
 
 BURST_S = 4
 BURST_NS = BURST_S * 10**9
-"""The burst: the number of requests at once after silence is that of this time."""
+"""The burst: after a silence, as many requests may arrive at once as the rate allows in this time."""
 
 KEYS_MAX = 10_000
 """Above this number, and above twice the number of active keys, keys with a full allowance are forgotten. That changes
@@ -46,7 +47,7 @@ class Limiter:
 
     def _forget(self, now_ns: int) -> None:
         self._spent_until_ns = {each: until for each, until in self._spent_until_ns.items() if until > now_ns}
-        # Avoids a pass for every new key while all of them are active.
+        # Otherwise, while all keys are active, every new key would cause another pass over all of them.
         self._forget_at = max(KEYS_MAX, 2 * len(self._spent_until_ns))
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits concurrent work, so that no client takes all threads and all database connections from the others.
 
-A request waits here, where it uses neither, until it gets a place of its tenant's and one of the shared places. Agents
-have separate places, of which one host gets few. Authentication, health and the jobs of `housekeeping` use the threads
-and connections left over, which no request's place takes; of these one credential gets few. A tenant and its projects
-count as one, because they share a quota and its lock. Each replica counts separately.
+A request waits here, without a thread or connection, until it gets one of its tenant's places and one of the shared
+places. Agents have separate places, of which each host gets few. The remaining threads and connections are left to
+authentication, health and the jobs of `housekeeping`. Each credential gets few of them for its authentication. A tenant
+and its projects count as one, because they share a quota and its lock. Each replica counts separately.
 
 Places that are not for agents go to the client that has used them least, see `fair_places`. For a tenant's places the
 clients are its tokens; for the shared places they are the tenants, and tokens without a tenant.
@@ -27,18 +27,22 @@ from vgpumgr_api.overload.fair_places import FairPlaces, Spent
 
 SHARED = 16
 AGENTS = 8
-"""Out of the database's `CONNECTIONS`, and out of 40 threads."""
+"""The number of places for agents, out of the database's `CONNECTIONS` and out of 40 threads."""
 
 DOCUMENTS = 4
-"""The agents' places for work after a wait. The others stay free for bindings and reports if all waits end at once."""
+"""The agents' places for work after a wait. The agents' other places stay free for bindings and reports if all waits
+end at once.
+"""
 
 HOST = 3
-"""For one host, whose requests mostly wait for each other. Its others wait, because any number of its VMs may start at
-once.
+"""The number of places for one host, whose requests mostly wait for each other's locks. Any number of its VMs may start
+at once, so further requests wait for a place.
 """
 
 LOOKUPS = 4
-"""For one credential, or for the credentials of one address that were not looked up recently."""
+"""The number of concurrent lookups of one credential, or of the credentials of one address that were not looked up
+recently.
+"""
 
 WAITING = 3
 """How many requests of a tenant may wait, as a multiple of those that run."""
@@ -61,7 +65,7 @@ _spent: ContextVar[tuple[Spent, ...]] = ContextVar("spent", default=())
 
 
 def metered(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Calls `work` and charges this thread's processor time to the turn that it is part of."""
+    """Calls `work` and charges this thread's processor time to the turn that `work` is part of."""
     began_s = thread_time()
     try:
         return work(*args, **kwargs)
@@ -136,7 +140,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, actor: Actor, kind: str = NEWS, *, news: bool = False) -> AsyncIterator[None]:
-        """The context of work that takes a thread and a connection. `kind`: of the request, to estimate its cost.
+        """The context of work that takes a thread and a connection. `kind`: the request's kind, to estimate its cost.
 
         `news`: for work after a wait for a change, which all hosts may do at once. Raises Refusal: RATE_EXCEEDED if the
         token or tenant has too many requests under way, DATABASE_BUSY if no place was free within `WAIT_S`.
@@ -235,7 +239,7 @@ def _busy() -> Refusal:
 
 @contextmanager
 def _sharing(shares: dict[K, S], whose: K, make: Callable[[], S]) -> Iterator[S]:
-    """Counts a user of a share for the duration of the block."""
+    """Counts a request as a user of a share for the duration of the block."""
     share = shares.get(whose) or shares.setdefault(whose, make())
     share.count += 1
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the GPU for a claim: the obstacles of each GPU (`obstacles`), and the best of the others (`candidates`).
+"""Chooses the GPU for a claim: `obstacles` rules GPUs out, and `candidates` chooses the best of the others.
 
 `labels` and `ties` are what claims select by.
 """

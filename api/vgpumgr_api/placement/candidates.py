@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses the best of the GPUs that fit a claim.
 
-`pack` takes the GPU whose larger remainder is smallest. Its remainders of share and memory are measured as fractions of
-the whole GPU: what is left of one is useless without the other. The `LOOKED_AT` GPUs with the most used share are
-compared. For `PLAIN` claims, further GPUs are compared: at each of up to `LOOKED_AT` lower values of used share, the
-GPU with the least free memory, among a few. `spread` takes the emptiest GPU.
+`pack` rates a GPU by what the claim would leave of its share and of its memory, as fractions of the whole GPU. The
+larger of these two remainders counts, because a remainder of share is useless without memory, and the reverse. The GPU
+with the smallest rating is taken. The `LOOKED_AT` fitting GPUs with the most used share are compared. For `PLAIN`
+claims, one more GPU is compared at each of up to `LOOKED_AT` lower values of used share: the fitting GPU with the least
+free memory, among a few. `spread` takes the emptiest GPU.
 
 A GPU fits if all of the following hold. It has the required policy and the selected labels, and keeps the affinities.
 Its host is ready, not fenced, enrolled, online, confirmed for the database's epoch and without slices that the database
@@ -12,8 +13,8 @@ does not know. It was in its host's last report. One of its mdev types is large 
 Share, reservable time and memory of that type are free.
 
 A claim holds the locks of its quotas while it searches, and searches `schedulable` GPUs first. Some of these may not
-fit it, because it wants more memory than is left there. So a `PLAIN` claim to pack examines the `WALKED` fullest GPUs,
-and then a few at each of the next lower shares. Only if none fits, it searches all GPUs.
+fit, because the claim wants more memory than is left there. So a packed `PLAIN` claim examines the `WALKED` fullest
+GPUs, and then a few GPUs at each of the next lower shares. It searches all GPUs only if none of these fits.
 """
 
 from collections.abc import Iterator
@@ -76,7 +77,7 @@ LOOKED_AT_EACH = 4
 """How many GPUs at each of these values are examined."""
 
 WALKED = 256
-"""How many GPUs are examined for ones that fit, before those at lower shares."""
+"""How many of the fullest GPUs are examined, before GPUs at lower shares."""
 
 PLAIN = Shape(whole=False, policy=Policy.BEST_EFFORT, latency=False, on_host=False, labels=0, ties=NO_TIES.shape)
 """The shape of claims that ask only for share and memory. The conditions of other claims may be too expensive to check
@@ -95,23 +96,23 @@ def walk(shape: Shape, placement: Placement, *, schedulable: bool = True) -> Sel
 def anywhere(shape: Shape) -> Select[UUID]:
     """Selects any GPU that fits.
 
-    It examines no GPU if the claim needs something that none has. It may read whole tables, so it is not run for every
-    claim.
+    It examines no GPU if the claim needs something that no GPU has. It may read whole tables, so it is not run for
+    every claim.
     """
     return select(Gpu.id).where(*_fitting(shape), *known_anywhere(shape)).limit(1)
 
 
 @lru_cache(maxsize=SHAPES)
 def best(shape: Shape, placement: Placement) -> Select[UUID]:
-    """Selects the GPU with the smallest remainder. Conditions that hold under a lock on the GPU are checked again."""
+    """Selects the GPU with the smallest remainder. Conditions that a lock on the GPU keeps true are checked again."""
     return walk(shape, placement) if placement is Placement.SPREAD else _least_left(_compared(shape), shape)
 
 
 @lru_cache(maxsize=SHAPES)
 def best_beyond(shape: Shape) -> Select[UUID]:
-    """Like `best` to pack `PLAIN` claims, if none of the GPUs walked fits; otherwise selects nothing.
+    """Like `best` for packing a `PLAIN` claim, but selects nothing if one of the walked GPUs fits.
 
-    Few GPUs are compared in this case, and concurrent claims may have locked all of them.
+    If none of the walked GPUs fits, few GPUs are compared, and concurrent claims may have locked all of these.
     """
     first = _of_ids(_found_first(shape), shape).cte("first")
     found = _of_ids(_found_beyond(shape, first), shape).where(~select(first.c.id).correlate(None).exists())
@@ -152,7 +153,7 @@ def _compared(shape: Shape) -> Subquery:
 
 
 def _found_first(shape: Shape) -> CTE:
-    """Selects the first GPUs that fit of those walked. With a join, all GPUs would be checked and then sorted."""
+    """Selects the first of the walked GPUs that fit. With a join, all GPUs would be checked and then sorted."""
     walked = _walked(shape)
     fits = select(true()).where(Gpu.id == walked.c.id, *_fitting(shape)).correlate(walked).scalar_subquery()
     found = select(walked.c.id).where(fits.is_not(None))
@@ -194,9 +195,9 @@ def _seen(gpus: Select[UUID], shape: Shape) -> Select[Any]:
 def _found_beyond(shape: Shape, first: CTE) -> CTE:
     """Selects the first fitting GPU at each share beyond the walk, among the first few there.
 
-    Many GPUs may have the same used share, and those with too little free memory are skipped. If none of `first` fits,
-    up to `LOOKED_AT_EACH` GPUs are taken per share, for concurrent claims. A join instead of the subqueries would read
-    all GPUs.
+    Many GPUs may have the same used share, so those with too little free memory are skipped. If `first` is empty, up to
+    `LOOKED_AT_EACH` GPUs are taken per share, so that concurrent claims find an unlocked one. A join instead of the
+    subqueries would read all GPUs.
     """
     beyond = _shares_beyond(shape, first)
     seen = aliased(Gpu)
@@ -218,7 +219,8 @@ def _found_beyond(shape: Shape, first: CTE) -> CTE:
         .where(none_of_first if number else true())
         for number in range(LOOKED_AT_EACH)
     )
-    # PostgreSQL overestimates the number of these rows, and would read all GPUs instead of looking each one up.
+    # PostgreSQL overestimates the number of these rows. Without the LIMIT it would read all GPUs instead of looking up
+    # each one.
     found = union_all(*each).subquery()
     return _materialized(select(found.c.id).limit(2 * LOOKED_AT), "found_beyond")
 
@@ -226,10 +228,10 @@ def _found_beyond(shape: Shape, first: CTE) -> CTE:
 def _shares_beyond(shape: Shape, first: CTE) -> CTE:
     """Selects the last share that was walked, and up to `LOOKED_AT` lower shares that GPUs have.
 
-    Shares at which the remainder cannot be smaller than the smallest of `first` are left out.
+    Shares at which no remainder can be smaller than the smallest remainder in `first` are left out.
     """
     walked = _walked(shape)
-    enough = _one(func.count(first.c.id)) == LOOKED_AT  # otherwise all GPUs walked were checked
+    enough = _one(func.count(first.c.id)) == LOOKED_AT  # if there are fewer, all walked GPUs were checked
     begin = case((enough, _one(func.min(first.c.share_used))), else_=_one(func.min(walked.c.share_used)))
     left_permille = cast(PERMILLE * func.min(_larger_remainder(first)), BigInteger)
     least = func.coalesce(_one(PERMILLE - SHARE - left_permille), 0)
@@ -289,6 +291,6 @@ def _order(placement: Placement) -> list[UnaryExpression[Any]]:
 
 
 def _mem_over(gpus: type[Gpu] | AliasedClass[Gpu]) -> ColumnElement[int]:
-    """Returns used minus total memory, as in the index: never above 0, and closer to 0 the less is free."""
+    """Returns used minus total memory, as in the index: never above 0, and closer to 0 the less memory is free."""
     over: ColumnElement[int] = gpus.mem_used - gpus.mem_bytes
     return over

@@ -54,8 +54,8 @@ SHAPES = 256
 class Shape:
     """The properties of a claim that the text of a statement depends on. `labels`: how many labels are selected.
 
-    `whole`: it counts its full share, whatever the GPU's ratio. `latency`: it is of the latency band. `process`: it is
-    for processes, so it needs no mdev type.
+    `whole`: the claim counts its full share, whatever the GPU's ratio. `latency`: the claim is of the latency band.
+    `process`: the claim is for processes, so it needs no mdev type.
     """
 
     whole: bool
@@ -72,8 +72,8 @@ class Wanted:
     """What a claim needs of a GPU. `host_id`: the only permitted host.
 
     `vm`: if that VM has slices, only their host is permitted. `where_vm_is`: whether `host_id` is the host of the VM's
-    slices. `discreet`: the actor may not learn which hosts and labels exist. `reserve_period_us`: for the latency band,
-    else None.
+    slices. `discreet`: the actor may not learn which hosts and labels exist. `reserve_period_us`: None outside the
+    latency band.
     """
 
     share_permille: int
@@ -104,7 +104,7 @@ class Wanted:
 
 
 def settled(session: Session, wanted: Wanted) -> Wanted:
-    """Returns the same with the host of its VM's slices."""
+    """Returns `wanted` with the host of its VM's slices in place of `vm`; without a host if the VM has no slices."""
     if wanted.vm is None:
         return wanted
     host_id: UUID | None = session.connection().scalar(OF_VM, wanted.vm.parameters())
@@ -283,14 +283,16 @@ def obstacles(shape: Shape) -> Mapping[str, ColumnElement[bool]]:
                 Host.enroll_hash.is_not(None),
             ),
             "host.unconfirmed": ~Host.epoch_confirmed,
-            # Reports do not say which GPU a slice is on, so each GPU of the host may have less free than is counted.
+            # Reports do not say which GPU an unknown slice is on, so each GPU of the host may have less free than is
+            # counted.
             "gpu.unknown_slices": HostReport.unknown_slices > 0,
             "gpu.absent": ~Gpu.present,
             **({} if shape.process else {"type.none": _no_type()}),
             **unlike(shape),
             "share.full": ~share_free(shape),
             **({"reserve.full": ~reserve_free(shape)} if shape.latency else {}),
-            # No type has less memory than the claim, so types are looked up only if that much is free.
+            # A sufficient type has at least as much memory as the claim, so types are looked up only if that much is
+            # free.
             "memory.full": or_(
                 Gpu.mem_used + MEM > Gpu.mem_bytes,
                 Gpu.mem_used + func.coalesce(type_mem_bytes(shape), 0) > Gpu.mem_bytes,
@@ -374,7 +376,8 @@ def in_words(wanted: Wanted, reasons: Sequence[Reason]) -> str:
 def _discreet(found: Mapping[str, ColumnElement[bool]], *, futile: bool) -> dict[str, ColumnElement[bool]]:
     """Checks the named host and labels last, and as one obstacle.
 
-    So a failing claim gets the same counts whether they exist, are full, are out of order, or are invented.
+    So a failing claim gets the same counts whether the named host and labels exist or are invented, and whether GPUs
+    with them are full or out of order.
     """
     named = {reason: condition for reason, condition in found.items() if reason in NAMED}
     others = {reason: condition for reason, condition in found.items() if reason not in NAMED}
@@ -396,14 +399,14 @@ def _selected(shape: Shape) -> Iterator[tuple[BindParameter[str], BindParameter[
 
 
 def _lacks(key: BindParameter[str], value: BindParameter[str]) -> ColumnElement[bool]:
-    """Whether `gpus_label` has another value."""
+    """Whether a GPU has no such label, neither its own nor its host's, or the label has another value."""
     own = exists().where(GpuLabel.gpu_id == Gpu.id, GpuLabel.key == key).correlate(Gpu)
     host = exists().where(HostLabel.host_id == Gpu.host_id, HostLabel.key == key, HostLabel.value == value)
     return and_(~own.where(GpuLabel.value == value), or_(own, ~host.correlate(Gpu)))
 
 
 def known_anywhere(shape: Shape) -> Iterator[ColumnElement[bool]]:
-    """Yields whether any GPU has a large enough type, and any GPU or host each label; the same for all GPUs."""
+    """Yields conditions that are the same for all GPUs: some GPU has a sufficient type, and each label exists."""
     if not shape.process:
         yield exists().where(GpuType.mem_bytes >= MEM).correlate(None)
     for key, value in _selected(shape):

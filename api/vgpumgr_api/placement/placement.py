@@ -84,11 +84,11 @@ class Place:
 def take(session: Session, wanted: Wanted, *, first: bool = True) -> Place:
     """Chooses a GPU, locks it and charges it. Raises Refusal(CAPACITY_NONE) with a count of GPUs per reason.
 
-    GPUs locked by other claims are skipped, and waited for only if no other GPU fits. A claim that holds a GPU already
-    (not `first`) never waits, because two such claims could deadlock. It raises TryAgain instead.
+    GPUs locked by other claims are skipped, and waited for only if no other GPU fits. If the transaction already holds
+    a GPU (`first` False), this never waits, because two such transactions could deadlock. It raises TryAgain instead.
     """
     if wanted.policy is not Policy.BEST_EFFORT:
-        session.flush()  # so that places reserved before count
+        session.flush()  # so that places reserved earlier in this transaction count
     shape, placement = wanted.shape, wanted.placement
     if wanted.vm is None:
         taken = _taken(session, wanted, [_at_once(shape, placement)])
@@ -126,7 +126,7 @@ def _taken(session: Session, wanted: Wanted, attempts: Sequence[Update]) -> Row[
 
 
 def _fits_somewhere(session: Session, wanted: Wanted) -> bool:
-    """Whether a GPU fits and may only be locked. Otherwise each attempt would examine all GPUs in vain."""
+    """Whether any GPU fits, locked or not. If none does, further attempts would examine all GPUs in vain."""
     return session.connection().execute(anywhere(wanted.shape), parameters(session, wanted)).first() is not None
 
 
@@ -157,19 +157,19 @@ def placed(row: Row[*tuple[Any, ...]]) -> PlacedGpu:
 
 @lru_cache(maxsize=SHAPES)
 def _at_once(shape: Shape, placement: Placement) -> Update:
-    """The first attempt."""
+    """Returns the first attempt, which skips locked GPUs."""
     return _charged(best(shape, placement).with_for_update(key_share=True, of=Gpu, skip_locked=True), shape)
 
 
 @lru_cache(maxsize=SHAPES)
 def _patiently(shape: Shape) -> Update:
-    """Like `_at_once` to pack where few GPUs were compared, but waits for locked GPUs."""
+    """Like `_at_once` for packing where few GPUs were compared, but waits for locked GPUs."""
     return _charged(best_beyond(shape).with_for_update(key_share=True, of=Gpu), shape)
 
 
 @lru_cache(maxsize=SHAPES)
 def _despite_locks(shape: Shape, placement: Placement, *, wait: bool) -> list[Update]:
-    """Returns further attempts: past locked and unschedulable GPUs, and then waiting for locks if `wait`."""
+    """Returns further attempts among more GPUs: first some that skip locked GPUs, then, if `wait`, some that wait."""
     walks = [walk(shape, placement), walk(shape, placement, schedulable=False)]
     past = walks if placement is Placement.PACK else walks[1:]
     return [
@@ -223,7 +223,7 @@ def _type(shape: Shape) -> tuple[ColumnElement[str], ColumnElement[int]]:
 
 
 def _none(session: Session, wanted: Wanted) -> Refusal:
-    """Returns the refusal. Raises TryAgain if a GPU fits now, or fitted all the time and was locked."""
+    """Returns the refusal. Raises TryAgain if a GPU fits, because it was locked or has just become free."""
     fitting, reasons = census(session, wanted)
     if fitting:
         raise TryAgain

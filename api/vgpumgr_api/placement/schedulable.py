@@ -40,7 +40,8 @@ def follow(session: Session) -> bool:
         ),
         *(~wrong[reason] for reason in OF_HOST),
     )
-    # Without LIMIT: with one, PostgreSQL expects many matches and examines one GPU after another until it has enough.
+    # Without a LIMIT: with a LIMIT, PostgreSQL expects many matches and examines one GPU after another until it has
+    # enough.
     outdated = (
         select(Gpu.id, schedulable)
         .join(Host, Host.id == Gpu.host_id)

@@ -2,7 +2,7 @@
 """Affinity and anti-affinity between slices of one tenant. Both are hard: a claim that cannot keep them is refused.
 
 A place of a reservation with ties counts like the slice that will take it. A placement for a tenant holds the lock of
-the tenant's quota, so that two such claims see each other.
+the tenant's quota, so that of two such claims the second sees the first.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from vgpumgr_api.db.reservations import Hold, Reservation
 
 @dataclass(frozen=True)
 class Vm:
-    """A VM, all slices of which must be on one host."""
+    """A VM. All its slices must be on one host."""
 
     tenant_id: UUID
     uuid: UUID
@@ -44,12 +44,14 @@ OF_VM = (
     .limit(1)
     .correlate(None)
 )
-"""The host of a VM with these `parameters`, none without slices. If its claims named several, that of the newest."""
+"""Selects the host of the VM in `Vm.parameters`; no row if the VM has no slices. If its claims named several hosts, the
+host of its newest slice is selected.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Apart:
-    """An anti-affinity. `level`: the claim's; that of the tenant's other slices may be stricter.
+    """An anti-affinity. `level`: the claim's; other slices of the tenant may have a stricter one.
 
     `without`: a reserved place that is ignored.
     """
@@ -198,7 +200,7 @@ def _kept_away(of_places: Select[UUID]) -> CompoundSelect[UUID]:
 
 
 def _hosts_kept_away(of_places: Select[UUID], *, strict: bool) -> CompoundSelect[UUID]:
-    """Selects their hosts; `strict`: only of those whose level is the host."""
+    """Selects the hosts of such GPUs. `strict`: only for slices and places whose level is the host."""
     slices = _OF_SLICES.with_only_columns(_THERE.host_id).join(_THERE, _THERE.id == Slice.gpu_id)
     places = of_places.with_only_columns(_THERE.host_id).join(_THERE, _THERE.id == Hold.gpu_id)
     if strict:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that grow with every change: those that clients match, and those that hosts wait for."""
+"""Numbers that grow with every change: generations for If-Match, and desired generations that hosts wait for."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ def require_match(session: Session, if_match: IfMatch, identity: UUID, generatio
 
 
 def refuse_other(session: Session, if_match: IfMatch, identity: UUID, generation: int) -> None:
-    """Does the same for changes that are also permitted without If-Match."""
+    """Like `require_match`, for changes that are also permitted without If-Match."""
     if if_match is None:
         return
     seen = Seen(if_match) if isinstance(if_match, int) else if_match
@@ -82,7 +82,7 @@ def bump(session: Session, hosts: Iterable[UUID]) -> None:
     for start in range(0, len(ids), BATCH):
         some = ids[start : start + BATCH]
         if len(some) > 1:
-            # An UPDATE of several rows locks them in no particular order, so two of them could deadlock.
+            # An UPDATE of several rows locks them in no particular order, so two such statements could deadlock.
             session.execute(select(Host.id).where(Host.id.in_(some)).order_by(Host.id).with_for_update()).all()
         change(session, update(Host).where(Host.id.in_(some)).values(desired_generation=Host.desired_generation + 1))
 

@@ -25,7 +25,9 @@ M = TypeVar("M", bound=Answer)
 KEPT = timedelta(hours=24)
 SWEPT_AT_ONCE = 100
 SWEPT_EVERY = 50
-"""One in so many requests sweeps. This is fewer than the keys swept at once, so that sweeping keeps up."""
+"""One in so many requests deletes expired keys. It deletes up to `SWEPT_AT_ONCE` keys, which is more, so that none
+accumulate.
+"""
 
 _TABLE = table_of(IdempotencyKey)
 _OUTDATED = IdempotencyKey.created_at < bindparam("kept_since", type_=Instant())
@@ -61,7 +63,8 @@ class Begun:
 def once(session: Session, actor: Actor, key: str, request_hash: str, fn: Callable[[], M], kind: type[M]) -> M:
     """Returns `fn()`, or the kept answer to the same actor and key. A refusal is not kept.
 
-    It must come first in its transaction. It is not for answers with secrets, because it stores them; see `shown_once`.
+    The call must come first in its transaction. Not for answers with secrets, because the answer is stored; see
+    `shown_once`.
     """
     begun = begin(session, actor, Once(key, request_hash), kind)
     if not isinstance(begun, Begun):
@@ -80,7 +83,7 @@ class _Shown(Answer):
 def shown_once(session: Session, actor: Actor, request: Once, fn: Callable[[], M], made: Callable[[M], str]) -> M:
     """Returns `fn()`, whose answer contains a secret: only the name that `made` returns is kept.
 
-    For a repetition of the request by the same actor with the same key, raises Refusal(SECRET_SHOWN) with that name. It
+    If the same actor repeats the request with the same key, this raises Refusal(SECRET_SHOWN) with that name. The call
     must come first in its transaction.
     """
     begun = begin(session, actor, request, _Shown)

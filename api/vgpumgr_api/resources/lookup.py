@@ -50,7 +50,7 @@ _CLAIMING = (
 class Claiming:
     """The tenant and profile of a claim, with the columns that a claim needs. The objects belong to no session.
 
-    `account`: that of a project. `profile` None: there is none of that name.
+    `account`: set for a project. `profile` None: there is no profile of that name.
     """
 
     tenant: models.Tenant
@@ -155,7 +155,7 @@ def host_of(session: Session, claim: models.Slice) -> UUID:
 def host_wanted(session: Session, actor: Actor, name: str | None) -> UUID | None:
     """Returns the host that a claim asks for, None if it names none.
 
-    For a tenant, an unknown host is one where nothing fits; an actor that sees the cloud gets OBJECT_UNKNOWN.
+    For a tenant, an unknown host looks like one where nothing fits; an actor that sees the cloud gets OBJECT_UNKNOWN.
     """
     try:
         with named_by("$.host"):

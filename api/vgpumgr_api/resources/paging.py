@@ -21,8 +21,8 @@ from vgpumgr_api.errors import Refusal
 PAGE_SIZE, PAGE_SIZE_MAX = 100, 1000
 
 TOKEN_MAX = 1024
-"""In characters. The longest tokens are those of the ledger and of unbooked counts, because hosts may report names in
-any script.
+"""The maximum length of a token in characters. The longest tokens are those of the ledger and of unbooked counts,
+because hosts may report names in any script.
 """
 
 

@@ -118,7 +118,7 @@ def _number(call: Call) -> bool:
 
 
 def _begin(call: Call, *, after: int | None, epoch: str, about: frozenset[str], tenant: str | None) -> Begun:
-    while _number(call):  # a watch from now on begins after all events so far, however many are unnumbered
+    while _number(call):  # a watch without a position begins after all events so far, so all of them must be numbered
         pass
     return call.read(events.begin_watch, after=after, epoch=epoch, about=about, tenant=tenant)
 

@@ -99,7 +99,7 @@ def report(call: CallDep, host: HostRef, said: Report) -> Reported:
     If two running machines have the identity of this host, the second one's reports are refused.
     """
     answer = call.write(agents.report, host, said)
-    if isinstance(answer, Refusal):  # after the commit, which keeps the second boot
+    if isinstance(answer, Refusal):  # raised after the commit, so that the record of the second boot is kept
         raise answer
     return answer.model_copy(update={"renew_within_s": _renew_within_s(call)})
 
@@ -109,7 +109,7 @@ async def heartbeat(call: CallDep, host: HostRef, beat: Heartbeat) -> HeartbeatT
     """Reports that the host is alive and unchanged since its last report. Costs far less than a report."""
     own = require_own(call.actor, host)
     accepted = await heartbeats_of(call.request).say(heartbeat_source(call.actor, own), beat)
-    if not accepted:  # the full lookup tells a client with a revoked credential so
+    if not accepted:  # if the credential was revoked, the full lookup raises the refusal for that
         await run_in_threadpool(authenticate, call.request)
     return HeartbeatTaken(accepted=accepted, renew_within_s=_renew_within_s(call))
 

@@ -23,7 +23,7 @@ TIMESLICE_US_DEFAULT = 2000
 """Each tenant's initial timeslice."""
 
 SWITCHES_PER_DEFAULT_TIMESLICE = 50
-"""With this factor, switches take 2 % of a GPU's time for tenants that have not chosen a timeslice."""
+"""The default timeslice as a multiple of the cost of a switch: with 50, switches take 2 % of the GPU's time."""
 
 SUITED_TIMESLICE_US_MAX = 10_000
 """A longer timeslice costs tenants more waiting than it saves."""
@@ -51,14 +51,15 @@ class Served(Protocol):
 
 _KERNEL = "kmod"
 _NVIDIA = "10de:"
-"""On these GPUs, stopping a process does not stop the work that it has submitted."""
+"""The PCI vendor of GPUs on which stopping a process does not stop the work that it has submitted."""
 
 
 def means_of(gpu: Served) -> Means:
     """Returns the means of enforcement for a GPU as its host reported it.
 
-    The kernel times the work of its own engines. An engine that it lends is given back by executors; where stopping an
-    executor also stops its submitted work, a gate stops late executors. A broker must report its means itself.
+    The kernel times the work of its own engines. An engine that the kernel lends to a slice is returned by the slice's
+    executor. On GPUs where stopping an executor also stops its submitted work, a gate stops executors that return the
+    engine late. A broker must report its means itself.
     """
     if gpu.backend == BROKER:
         return Means(scope="tenant", mem_enforced_by="fence")
@@ -80,9 +81,9 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A slice of a group: its enforced share, and whether it is limited to it even while others are idle.
+    """A slice of a group: its enforced share, and whether it is limited to that share even while others are idle.
 
-    `reserve_period_us`: the longest time that it waits, 0 outside the latency band.
+    `reserve_period_us`: the longest time that the slice's work waits for its share, 0 outside the latency band.
     """
 
     permille: int
@@ -160,10 +161,10 @@ def reserved_permille(counted: int, max_chunk_us: int, reserve_period_us: int) -
 def plan_group(parts: Mapping[Key, Part], timeslice_us: int, policy: Policy = Policy.BEST_EFFORT) -> GroupPlan[Key]:
     """Returns the configuration for a tenant's claimed slices on one GPU. There must be at least one.
 
-    If all slices are strict, the group is capped at their sum. If only some are, each of those is capped individually,
-    because a cap of the group would also limit the fair ones. Slices of the latency band get their shares reserved,
-    within the shortest of their periods. Under a policy other than best_effort the kernel divides by slices or places,
-    and rejects caps and reservations.
+    If all slices are strict, the group is capped at their sum. If only some slices are strict, each of these is capped
+    individually, because a cap of the group would also limit the fair slices. Slices of the latency band get their
+    shares reserved, within the shortest of their periods. Under a policy other than best_effort the kernel divides time
+    by slices or places, and rejects caps and reservations, so the result has none.
     """
     if policy is not Policy.BEST_EFFORT:
         return GroupPlan(
@@ -192,7 +193,7 @@ def plan_group(parts: Mapping[Key, Part], timeslice_us: int, policy: Policy = Po
 
 
 def _reserve(parts: Sequence[Part], cap: Cap) -> Cap:
-    """Returns a reservation within share and cap, never more than either."""
+    """Returns the group's reservation: the sum of its latency slices' shares, but not more than its cap."""
     if not parts:
         return Cap()
     period_us = min(part.reserve_period_us for part in parts)

@@ -37,7 +37,7 @@ def forbidden(
     band: str | None,
     limited: bool,
 ) -> list[Reason]:
-    """Returns why an owner's quota forbids claims, by its `mode`, `band` and profiles, if these are `limited`."""
+    """Returns why an owner's quota forbids claims: its `mode`, its `band` or, if `limited`, its list of profiles."""
     found = []
     allowed: set[UUID] = set()
     if limited:
@@ -71,7 +71,7 @@ def refuse_forbidden(owner: models.Tenant, role: str, reasons: Sequence[Reason])
 
 
 def profiles_of(session: Session, quotas: Iterable[models.Quota]) -> Mapping[UUID, list[str]]:
-    """Returns the names of the profiles that quotas name, for those that name any."""
+    """Returns the names of the permitted profiles by quota, for quotas that are limited to some."""
     found: dict[UUID, list[str]] = defaultdict(list)
     limited = [quota.tenant_id for quota in quotas if quota.profiles_limited]
     if limited:
@@ -88,7 +88,7 @@ def profiles_of(session: Session, quotas: Iterable[models.Quota]) -> Mapping[UUI
 
 
 def set_profiles(session: Session, quota: models.Quota, names: Sequence[str] | None) -> None:
-    """Replaces the profiles that a quota names; None: all profiles are permitted. The caller holds its lock."""
+    """Replaces the profiles that a quota names; None: all profiles are permitted. The caller holds the quota's lock."""
     ids = {_known(session, name, number) for number, name in enumerate(names or [])}
     change(session, delete(models.QuotaProfile).where(models.QuotaProfile.tenant_id == quota.tenant_id))
     quota.profiles_limited = names is not None
@@ -99,7 +99,7 @@ def set_profiles(session: Session, quota: models.Quota, names: Sequence[str] | N
 
 
 def leave_out(session: Session, actor: Actor, profile: models.Profile) -> None:
-    """Removes a profile that is being deleted from the quotas that name it, which changes each of them.
+    """Removes a profile from all quotas that name it, before it is deleted. Each of these quotas gets a new generation.
 
     Locks those quotas, accounts before projects like claims, and then the profile, so that no other quota can name it.
     """

@@ -115,7 +115,10 @@ def standing(row: Row[*tuple[Any, ...]]) -> Standing:
 
 
 def list_quotas(session: Session, actor: Actor, page: PageRequest, *, account: str | None = None) -> Page[Quota]:
-    """Returns the quotas of the tenants that `actor` reaches, by name. `account`: only its own and its projects'."""
+    """Returns the quotas of the tenants that `actor` reaches, by name.
+
+    `account`: only the quotas of that account and its projects.
+    """
     statement = (
         select(models.Quota)
         .join(models.Tenant, models.Tenant.id == models.Quota.tenant_id)
@@ -186,7 +189,7 @@ def charge_owners(session: Session, owners: Owners, asked: Sequence[Asked]) -> l
     """Charges a tenant's account, then the tenant, for a slice of each profile, and so locks both quotas.
 
     Raises Refusal(QUOTA_EXCEEDED), or QUOTA_FORBIDDEN for profiles that the quota rules do not permit. Check and change
-    are one statement: of two concurrent claims the second sees what the first left.
+    are one statement, so of two concurrent claims the second sees what the first left.
     """
     sums = sums_of(asked)
     charged = _charge(session, owners, {f"asked_{name}": value for name, value in sums.items()})

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scaling of the shares of a tenant whose use exceeds its quota after a cut.
 
-Each slice that ends would change the shares of all others of the tenant, on every host. Therefore the enforced shares
-are computed from `scaled_used`, which is set to the use periodically; then the hosts are notified. So a document of one
-generation never changes.
+If shares were scaled by the current use, each slice that ends would change the shares of all other slices of the
+tenant, on every host. Therefore the enforced shares are computed from `scaled_used`. It is set to the use periodically,
+and then the hosts' desired generations advance. So a document of one generation never changes.
 """
 
 from sqlalchemy import select
@@ -16,7 +16,10 @@ PERIOD_S = 5
 
 
 def set_scale(quota: Quota, *, limit_before: int) -> bool:
-    """Scales by the current use. Returns True if that changes shares. The caller holds the quota and bumps hosts."""
+    """Scales by the current use. Returns True if that changes shares.
+
+    The caller holds the quota's lock, and advances the hosts' desired generations if shares change.
+    """
     was_scaled = quota.scaled_used > limit_before
     quota.scaled_used = quota.share_used
     return was_scaled or quota.scaled_used > quota.share_limit

@@ -165,7 +165,7 @@ def _refuse_taken(session: Session, external_id: str | None) -> None:
 
 
 def _timeslices(session: Session, account: models.Tenant) -> tuple[int, int]:
-    """Returns the range of timeslices for an account's projects, locked so that a change of it sees the new project."""
+    """Returns an account's range of timeslices, locked so that a later change of the range sees the new project."""
     quota = models.Quota
     found = session.execute(
         select(quota.timeslice_min_us, quota.timeslice_max_us).where(quota.tenant_id == account.id).with_for_update()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which hours of the ledger are closed, and which are still kept.
 
-An hour is closed `CLOSE_AFTER` after its end. What becomes known later is a correction, in a separate row. A booking
-transaction holds a shared lock on the row of the books until its commit, so nothing is added to an hour once it is
-closed.
+An hour is closed `CLOSE_AFTER` after its end. Use that becomes known later is booked as a correction, in a separate
+row. A booking transaction holds a shared lock on the row of the books until its commit, so nothing is added to an hour
+once it is closed.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ cannot be reopened.
 """
 
 FORGOTTEN, FORGOTTEN_AFTER = timedelta(days=3), timedelta(days=1)
-"""The same for deleting old rows."""
+"""The same two limits for deleting old rows."""
 
 COUNTS_KEPT_HOURS = 30 * 24
 """How long the booked counts of a meter are kept. Hosts may send the counts of the last ten days again."""
@@ -46,10 +46,12 @@ UNBOOKED_KEPT = timedelta(days=92)
 METERS_AT_ONCE = 500
 
 METERS_WITHIN = timedelta(days=30)
-"""A meter that was silent for so long while its host used another one is lost with its disk."""
+"""A meter that was silent for this long while its host used another meter is regarded as lost."""
 
 RETIRED = COUNTER_MAX
-"""The revision of a lost meter. Whatever it may still report is older, so it is told to begin anew."""
+"""The revision of a lost meter. Any revision that the meter may still report is lower, so its host is told to begin a
+new meter.
+"""
 
 SYSTEM = local_operator("system:usage")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -75,7 +77,7 @@ def state(session: Session) -> State:
 
 
 def held(session: Session) -> State:
-    """Closes hours that are due. Returns which are closed, locked so that no other is closed until the commit."""
+    """Closes hours that are due. Returns which are closed, locked so that no other hour is closed until the commit."""
     due = hour_of(now(session) - CLOSE_AFTER)
     if session.scalar(select(ledger.Books.id)) is None:
         values = {"id": 1, "closed_before": EPOCH, "kept_from": EPOCH}
@@ -142,7 +144,7 @@ def forget_counts(session: Session) -> bool:
 
 
 def _retire(session: Session) -> int:
-    """Marks some meters as lost, whose counts no host adds to any more. Returns their number."""
+    """Marks some meters as lost, because no host adds to their counts any more. Returns the number of these meters."""
     meter, other = ledger.Meter, aliased(ledger.Meter)
     silent = meter.told_at < now(session) - METERS_WITHIN
     followed = exists().where(other.host_id == meter.host_id, other.told_at > meter.told_at)
@@ -154,10 +156,10 @@ def _retire(session: Session) -> int:
 def _remove(
     session: Session, table: type[Base], old: ColumnElement[bool], *, by: InstrumentedAttribute[Any], limit: int
 ) -> int:
-    """Deletes at most `limit` rows, the smallest `by` a column, except those that another transaction is deleting."""
+    """Deletes the first `limit` rows in the order of column `by`, except rows that another transaction is deleting."""
     key = table_of(table).primary_key.columns
-    # A common table expression with locks is evaluated once; PostgreSQL may evaluate a subquery for each row. It is not
-    # before DELETE, because Python's sqlite3 would then not report the number of rows.
+    # A common table expression with locks is evaluated once; PostgreSQL may evaluate a subquery for each row. The
+    # expression is nested, not before DELETE, because Python's sqlite3 would then not report the number of rows.
     chosen = select(*key).where(old).order_by(by).limit(limit).with_for_update(skip_locked=True)
     some = chosen.cte("some", nesting=True)
     return change(session, delete(table).where(tuple_(*key).in_(select(*some.columns))))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Grants: the lives of claims for the ledger, written in the transactions that make and end claims.
 
-A life is billed from the claim until its owner deletes it, and recorded until its capacity is released. Each time is
-written once. A time before the end of the closed hours is replaced by that end, so that no replica's clock can change
-the past.
+A life is billed from the claim until its owner deletes it, and recorded until its capacity is released. Each of these
+times is written once. A time before the end of the closed hours is replaced by that end, so that no replica's clock can
+change the past.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,9 +31,9 @@ _LIFE = ("id", "account_id", "account", "tenant", "host", "gpu")
 
 
 def beginning(claim: Mapping[str, ColumnElement[Any]]) -> Insert:
-    """Returns the INSERT for a claim that was made or came to another GPU, with the parameters of `life`.
+    """Returns the INSERT of a life, for a claim that was made or moved to another GPU. `life` returns its parameters.
 
-    `claim`: the expressions of its columns in the same statement.
+    `claim`: SQL expressions for the claim's columns.
     """
     own = parameters_for(ledger.Grant, "life", _LIFE)
     shared = {"slice_id": claim["id"], "tenant_id": claim["tenant_id"]}
@@ -53,7 +53,8 @@ def deleted(session: Session, slice_id: UUID) -> None:
     change(
         session,
         update(ledger.Grant)
-        # A life that was not deleted has not ended; `ended_at` is named for the index of open lives.
+        # A life that was not deleted has not ended either. The condition on `ended_at` makes the index of open lives
+        # usable.
         .where(ledger.Grant.slice_id == slice_id, ledger.Grant.ended_at.is_(None), ledger.Grant.deleted_at.is_(None))
         .values(deleted_at=_not_before_start(session)),
     )
@@ -74,7 +75,7 @@ def end(session: Session, slice_ids: Sequence[UUID]) -> None:
 def move(session: Session, gpu_id: UUID, address: str) -> None:
     """Continues the lives on a GPU that moved to another address.
 
-    Its host's counts are of that address from now on. The caller holds the GPU's lock.
+    From now on the host's counts for this GPU are under the new address. The caller holds the GPU's lock.
     """
     slices = session.scalars(select(models.Slice.id).where(models.Slice.gpu_id == gpu_id).with_for_update()).all()
     go_on(session, slices, address)

@@ -2,8 +2,8 @@
 """The ledger as a list: lives of claims and hosts' counts, summed by time and by party.
 
 Rows are read in order and summed as they arrive, so no list takes more memory than a page. Lives that are equal within
-a span of time are read as one row with their number, so that the cost of a page is not claims times hours. Sums are
-Python integers, because bytes times microseconds may not fit a column.
+a span of time are read as one row with their number, so that the cost of a page does not grow with claims times hours.
+Sums are Python integers, because bytes times microseconds may not fit a column.
 """
 
 import base64
@@ -58,10 +58,12 @@ _US = timedelta(microseconds=1)
 _DAY = timedelta(days=1)
 
 SPANS_AT_ONCE = 256
-"""The maximum number of spans in one statement. A page begins with one, which may fill it, and doubles the number."""
+"""The maximum number of spans in one statement. A page reads one span first, because that may fill the page, and
+doubles the number each time.
+"""
 
 READ_AT_ONCE = 20_000
-"""The maximum number of lives and counts that a page sums: the page ends after the row that reaches it."""
+"""The maximum number of lives and counts that a page sums: the page ends after the row that reaches this number."""
 
 Key = tuple[str, ...]
 Span = tuple[datetime, datetime]
@@ -148,7 +150,10 @@ def _rows(
     after: Key | None,
     state: books.State,
 ) -> Iterator[tuple[Key, LedgerRow, int]]:
-    """Yields the rows of these spans, in the first one only rows after the key, and each row's summands."""
+    """Yields the rows of these spans, each with its number of summands.
+
+    `after`: the key of a row in the first span, of which only later rows are yielded.
+    """
     names = ("span", *_KEYS[wanted.by], "correction")
     found = session.execute(_statement(session, actor, wanted, spans, after), execution_options={"yield_per": 1000})
     try:
@@ -195,14 +200,14 @@ def _statement(
     entry = ledger.LedgerEntry
     since, until = spans[0][0], spans[-1][1]
     times = _table(spans)
-    # Lives are first grouped over the whole range. Those that last throughout are then joined with each span as one
-    # row.
+    # Lives are first grouped over the whole range. Equal lives that last throughout the range are then joined with each
+    # span as one row.
     grant = ledger.Grant
     seen = _clipped(grant, _party(grant, wanted.by), literal(1), literal(since, Instant()), literal(until, Instant()))
     lives = _alike(seen.where(*reachable(session, actor, wanted, grant))).cte("lives")
     party = [lives.c[name] for name in _KEYS[wanted.by]]
     clipped = _clipped(lives.c, party, lives.c.lives, times.c.since, times.c.until, times.c.span)
-    # Nothing is known of the future, and otherwise open lives would be read for each of its spans.
+    # Spans in the future are left out: nothing is known of them, and open lives would be read for each.
     known = min(now(session), wanted.as_of or now(session))
     alike = _alike(clipped.where(times.c.since < literal(known, Instant()))).subquery()
     granted = select(

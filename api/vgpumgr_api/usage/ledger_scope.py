@@ -56,7 +56,7 @@ def require_whole_hours(wanted: LedgerFilter) -> None:
 
 
 def require_kept(session: Session, since: datetime) -> None:
-    """Refuses a time that is older than the ledger is kept."""
+    """Refuses a time for which the ledger is no longer kept."""
     kept_from = books.state(session).kept_from
     if since < kept_from:
         raise Refusal(Code.USAGE_EXPIRED, f"usage is kept from {kept_from.isoformat()} on; ask from then on")

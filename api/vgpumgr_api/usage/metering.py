@@ -2,8 +2,8 @@
 """Books the counts of hosts' meters, each exactly once, even if messages are repeated, late or reordered.
 
 A meter's counts of an hour only grow, and each change has a revision. The amount booked is the difference between a
-count and what was booked of it before. The same transaction records the revision up to which this was done. What the
-ledger lacks, because it was restored or a message was lost, the meter sends again.
+count and what was booked of it before. The same transaction records the revision up to which this was done. If the
+ledger lacks counts, because it was restored or a message was lost, the meter sends them again.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -38,15 +38,20 @@ or restored.
 """
 
 LEFT_FOR = timedelta(hours=2)
-"""How long after a tenant has left its group's counts are still booked to it, because hosts' clocks differ."""
+"""How long after a tenant's last claim ended counts are still booked to the tenant, because hosts' clocks differ."""
 
 COUNTS_MAX = 1_000_000
-"""The maximum for one host, whose reports are not trusted: 64 GPUs with 20 tenants each, as long as counts are kept."""
+"""The maximum number of stored counts of one host, whose reports are not trusted: 64 GPUs with 20 tenants each, as long
+as counts are kept.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Owner:
-    """The owner of a group on a GPU. `first`, `last`: the hours of its first claim and last end; None: not ended."""
+    """The owner of a group on a GPU. `first`: the hour in which its first claim began.
+
+    `last`: the hour in which its last claim ended, None if a claim has not ended.
+    """
 
     tenant_id: UUID
     account_id: UUID
@@ -62,7 +67,7 @@ def meter(session: Session, actor: Actor, host: str, said: Readings) -> Metered:
     require_unrevoked(session, actor, row)  # the host may have been fenced during the wait for the lock
     if found is None or found.revision > said.newest:
         return Metered(revision=0, restart=True)
-    if said.after > found.revision:  # the ledger was restored, or another meter's answer arrived
+    if said.after > found.revision:  # the ledger was restored, or the host took another meter's answer for this meter's
         return Metered(revision=found.revision)
     new = [reading for reading in said.readings if found.revision < reading.revision <= said.through]
     _book(session, actor, row, found, new)
@@ -124,20 +129,20 @@ def _book(
         owner = _owner(owners.get(key[1:], ()), _said_hour(session, reading.hour))
         before = counts.get(key) or counted.get(key) or dict.fromkeys(COUNTED, 0)
         after = {name: _further(name, before[name], getattr(reading, name)) for name in COUNTED}
-        if reading.tenant.isprintable():  # no tenant has such a name, and it may not be storable
+        if reading.tenant.isprintable():  # no tenant has an unprintable name, and it may not be storable
             if key not in counted and key not in counts:
-                if room == 0:  # without a stored count, it could be booked twice
+                if room == 0:  # without a stored count, the reading could be booked twice
                     aside.put(IMPLAUSIBLE, _said_hour(session, reading.hour), reading)
                     continue
                 room -= 1
             counts[key] = dict(zip(_KEY, (meter_id, *key), strict=True)) | after
         if owner is None:
-            # It stays without an owner even if a tenant claims in the same hour.
+            # The reading stays without an owner even if a tenant claims in the same hour.
             aside.put(UNATTRIBUTED, _said_hour(session, reading.hour), reading)
             continue
         hour = _hour(session, reading.hour, owner, kept.kept_from)
         if hour < kept.kept_from:
-            if after != before:  # it is too late, or the host's clock was wrong
+            if after != before:  # the reading came too late, or the host's clock was wrong
                 aside.put(IMPLAUSIBLE, hour, reading)
             continue
         booked = hour if hour >= kept.closed_before else max(hour_of(now(session)), kept.closed_before)
@@ -172,8 +177,8 @@ def _further(name: str, before: int, said: int) -> int:
 def _hour(session: Session, said: int, owner: _Owner, kept_from: datetime) -> datetime:
     """Returns the hour to book, from the owner's first claim until now, because a host's clock may be wrong.
 
-    A reading from before that claim counts for the earliest possible hour. It is not really old, and that old hour may
-    no longer be kept.
+    A reading from before that claim counts for the earliest possible hour. Such a reading is not really old, and the
+    ledger may not keep the hour that it names.
     """
     hour = _said_hour(session, said)
     return min(max(owner.first, kept_from) if hour < owner.first else hour, hour_of(now(session)))
@@ -200,7 +205,10 @@ def _present(session: Session) -> int:
 
 
 def _owner(owners: Sequence[_Owner], hour: datetime) -> _Owner | None:
-    """Returns the last owner with a claim by the end of that hour, unless it had left; without one, the first."""
+    """Returns the last owner with a claim by the end of `hour`, or None if that owner had left.
+
+    If there was no claim yet, returns the first owner.
+    """
     there = [owner for owner in owners if owner.first <= hour]
     if not there:
         return owners[0] if owners else None
@@ -209,7 +217,7 @@ def _owner(owners: Sequence[_Owner], hour: datetime) -> _Owner | None:
 
 
 def _owners(session: Session, host: str, told: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[_Owner]]:
-    """Returns the owners of claims on this host, by GPU and tenant name of those `told`, the earliest first.
+    """Returns the owners of claims on this host, the earliest first, for each GPU and tenant name in `told`.
 
     The index is walked from one tenant of a name to the next, skipping all but the first claim of each: a host has few
     tenants, but ever more past claims.
@@ -229,7 +237,7 @@ def _owners(session: Session, host: str, told: Collection[tuple[str, str]]) -> d
 def _first_and_last_claims(
     host: str, told: Sequence[tuple[str, str]]
 ) -> Select[str, str, UUID, UUID, str, datetime, datetime | None]:
-    """Selects each tenant's first claim there, and the end of its last one; NULL if one has not ended."""
+    """Selects each tenant's first claim there, and the end of its last one; NULL if a claim has not ended."""
     grant = ledger.Grant
     pairs = values(column("gpu", String), column("tenant", String), name="told").data(list(told)).cte("told")
 
@@ -298,7 +306,7 @@ def _room(session: Session, host: models.Host) -> int:
 
 
 def _told_since_it_enrolled(host: models.Host) -> tuple[ColumnElement[bool], ...]:
-    """Returns the conditions for the host's own meters. A host that was compromised and re-enrolled has none."""
+    """Returns the conditions for meters used since the host enrolled: a compromised host may have made earlier ones."""
     own = (ledger.Meter.host_id == host.id,)
     return own if host.enrolled_at is None else (*own, ledger.Meter.told_at >= host.enrolled_at)
 

@@ -42,8 +42,8 @@ while its host's clock is wrong.
 """
 
 ROWS_MAX = 50_000
-"""The maximum for one host, whose reports are not trusted: 16 GPUs with 10 tenants each, for the ten days that it may
-send again.
+"""The maximum number of rows of one host, whose reports are not trusted: 16 GPUs with 10 tenants each, for the ten days
+whose counts it may send again.
 """
 
 SAID_EVERY = timedelta(hours=1)
@@ -102,7 +102,7 @@ Group = tuple[datetime, str, UUID]
 
 
 class Bounds:
-    """The amounts already booked for hours of a host's GPUs, the number of their rows, and whether more fits."""
+    """Judges whether more counts are plausible, given the amounts and rows booked for hours of a host's GPUs."""
 
     def __init__(self, session: Session, host: str, groups: Iterable[Group]) -> None:
         self._booked: Counter[tuple[str, datetime, str, UUID | None]] = Counter()
@@ -126,7 +126,7 @@ class Bounds:
                 self._rows.setdefault((row.hour, row.gpu, row.tenant_id), set()).add(row.booked)
 
     def take(self, group: Group, booked: datetime, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-        """Returns whether a growth is plausible, in the row of hour `booked`. If it is, counts it."""
+        """Returns whether the growth of a group's counts is plausible, and if so, counts it. `booked`: its row."""
         growth = {name: after[name] - before[name] for name in _COUNTS}
         rows = self._rows.get(group, set())
         if any(growth.values()) and (
@@ -149,7 +149,7 @@ def _shared(group: Group) -> Iterator[tuple[str, datetime, str, UUID | None]]:
 
 
 class Aside:
-    """The counts of one message that the ledger does not take. Per meter, `SAID_EVERY` limits their events."""
+    """The counts of one message that the ledger does not take. A meter causes one event per `SAID_EVERY` at most."""
 
     def __init__(self, host: str) -> None:
         self._host = host

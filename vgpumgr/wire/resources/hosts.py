@@ -31,7 +31,7 @@ class HostCreate(Request):
 
 
 def _patched(state: object) -> object:
-    """pydantic would name them as Python writes them."""
+    """Refuse other states. pydantic's own message would name the permitted states as Python writes them."""
     if state not in (HostState.READY, HostState.CORDONED):
         raise ValueError("not ready or cordoned; for other states, POST to the host's :maintenance or :drain")
     return state
