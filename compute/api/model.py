@@ -113,8 +113,8 @@ class Function:
     """An entry point of the API, in the order of the loader's dispatch table.
 
     `how` is `remote` (messages are sent), `local` (the client answers), `refused` (fails with `error` and one line in
-    the log) or `empty` (no entry in the table). `creates` and `destroys` name kinds. `parameters` is the C parameter
-    list, which only refused functions need. `result` is the C type returned.
+    the log) or `empty` (no entry in the table). `creates` and `destroys` name kinds of objects. `parameters` is the C
+    parameter list, which only refused functions need. `result` is the C type returned.
     """
 
     name: str

@@ -4,12 +4,12 @@
 The rules of compute/README.md apply. In short:
 
 * The client chooses handles from 1 to VGPU_CL_HANDLES_MAX - 1, separately for each kind, and reuses the number of a
-  released object. A request that creates an object needs no answer. If its creation fails without one, the handle
-  stands for an object that fails every use with that error, until it is released.
+  released object. A request that creates an object needs no answer. If such a creation fails and there is no answer to
+  report the error, every use of the handle fails with that error until the handle is released.
 * A request with a call number in its header is answered with ANSWER and that number. A command has no answer, but it
   has a COMPLETION if its header has VGPU_CL_NOTIFY.
-* A command's error is the status of its event and its COMPLETION. If it has neither, the error stays with the queue,
-  and the next FINISH of that queue completes with it.
+* A command's error is the status of its event and its COMPLETION. If the command has neither, the error stays with the
+  queue, and the next FINISH of that queue completes with it.
 * A message that the decoder refuses ends the child. A well-formed message that names a wrong handle or value fails with
   the API's error.
 """

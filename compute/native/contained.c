@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 /*
- * A Landlock domain leaves all accesses alone that it does not govern, except renaming between
- * directories.  So that is governed too, and allowed again.
+ * A Landlock domain permits every access that its ruleset does not handle, except renaming
+ * between directories.  So the ruleset handles renaming, too, and then allows it everywhere.
  */
 #define GOVERNED	(LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_REFER)
 

@@ -3,7 +3,8 @@
 #define VGPU_NATIVE_CONTAINED_H
 
 /**
- * vgpu_contain() - shield processes that others start from this process and all that it will start
+ * vgpu_contain() - protect processes that others start against this process and all processes that it
+ * will start
  *
  * In a container, the launcher of a later program is an ordinary process until it has a fence.  After
  * this call this process cannot trace that launcher, write into its memory, or mount something over the

@@ -2,14 +2,14 @@
 /*
  * vgpu-native [--contained] --socket PATH -- PROGRAM [ARGUMENT...]
  *
- * Becomes a program that holds an NVIDIA GPU itself, in the turns and within the memory
- * limit of the tenant whose socket PATH is.  From here on a fence answers the ioctl()
- * calls of this process and of all that it starts (executor/fence/fence.h).  With
- * --contained, for use in a container, these processes also cannot interfere with programs
+ * Executes PROGRAM, which uses an NVIDIA GPU itself, but only in the tenant's turns and within
+ * the tenant's memory limit.  PATH is the tenant's socket.  From here on a fence answers the
+ * ioctl() calls of this process and of all processes that it starts (executor/fence/fence.h).
+ * With --contained, for use in a container, these processes also cannot interfere with programs
  * that are started later (contained.h).
  *
- * Exit status, if it does not become the program: 125 refused, with the reason on standard
- * error; 126 the program cannot be executed; 127 the program does not exist.
+ * Exit status if PROGRAM is not executed: 125 if the launcher was refused or failed, with the
+ * reason on standard error; 126 if PROGRAM cannot be executed; 127 if PROGRAM does not exist.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -64,7 +64,10 @@ static int join(const char *path)
 	return fd;
 }
 
-/* A refused call fails, and the reason is on the socket. */
+/*
+ * If the supervisor refuses the program, the call fails, and the reason can be read from the
+ * socket.
+ */
 static _Noreturn void say_why(int fd, int error)
 {
 	struct vgpu_client_message message = { 0 };
@@ -89,8 +92,8 @@ static void enter(const char *path)
 	if (error)
 		refuse("broker.unreachable", "%s: %s", path, strerror(-error));
 	/*
-	 * Close our own copy.  If the broker does not hold the listener, the call then
-	 * fails instead of waiting for ever.
+	 * Close our own copy of the listener.  If the broker does not hold the listener either,
+	 * the call below then fails instead of waiting for ever.
 	 */
 	close(listener);
 	if (ioctl(-1, VGPU_FENCE_HELLO, 0))

@@ -2,8 +2,8 @@
 /*
  * Datagrams between client and broker, and between arbiter and supervisor.
  *
- * All use SOCK_SEQPACKET unix sockets and have a fixed size.  File descriptors are sent as SCM_RIGHTS.  A datagram of
- * another size, or with other descriptors than its kind has, ends the connection.
+ * All datagrams use SOCK_SEQPACKET unix sockets and have a fixed size.  File descriptors are sent as SCM_RIGHTS.  A
+ * datagram of another size, or with other descriptors than its kind has, ends the connection.
  *
  * A client connects to its tenant's socket and sends HELLO.  The broker answers WELCOME with the window's memfd, or
  * REFUSED.  The connection stays open for the client's life: when it ends, the child is ended.
@@ -13,9 +13,9 @@
  * VGPU_FENCE_HELLO.  If the call succeeds, the supervisor has taken the program.  Otherwise REFUSED gives the reason.
  * Once the program has been taken, the end of its connection has no meaning.
  *
- * A supervisor has one socket, which it gets at its start.  The arbiter sends it START for a child, with four
- * descriptors, START_NATIVE for a native program, with one, and KILL, FREEZE and THAW.  It answers each with DONE or
- * FAILED.  It sends EXITED when a child or program has ended and is completely gone.
+ * A supervisor has one socket, which it gets at its start.  The arbiter sends START for a child, with four
+ * descriptors; START_NATIVE for a native program, with one; and KILL, FREEZE and THAW.  The supervisor answers each
+ * of these with DONE or FAILED.  It sends EXITED when a child or program has ended and is completely gone.
  */
 #ifndef VGPU_CONTROL_H
 #define VGPU_CONTROL_H
@@ -66,7 +66,7 @@ enum vgpu_supervisor_op {
 	VGPU_SUPERVISOR_MEMORY,	/* reserved memory of the children; sent from time to time, unasked */
 	VGPU_SUPERVISOR_START_NATIVE,
 	VGPU_SUPERVISOR_TIMESLICE,	/* timeslice of all native programs together, for the driver's own scheduler */
-	VGPU_SUPERVISOR_WORKS,	/* a native program has got channels, or has lost its last; unasked */
+	VGPU_SUPERVISOR_WORKS,	/* a native program has got its first channel, or has lost its last; sent unasked */
 };
 
 /* What ends a lease that a child does not give back. */
@@ -88,7 +88,7 @@ enum vgpu_child_fd {
 struct vgpu_supervisor_message {
 	uint32_t version;
 	uint32_t op;
-	uint64_t sequence;	/* of the request; DONE and FAILED repeat it */
+	uint64_t sequence;	/* number of the request; DONE and FAILED repeat it */
 	uint64_t child;	/* the arbiter's number for the child */
 	uint64_t window_bytes;	/* of START */
 	uint64_t memory_bytes;	/* of START, START_NATIVE: the slice's accelerator memory; of MEMORY: reserved */

@@ -42,10 +42,10 @@
  * struct vgpu_ring - indices of a ring with one producer and one consumer
  * @tail: total bytes produced; only the producer writes it
  * @head: total bytes consumed; only the consumer writes it
- * @sleeping: the consumer is about to wait on @bell, or waits
- * @bell: futex word; the producer adds one and wakes if @sleeping
- * @full: the producer is about to wait on @space, or waits
- * @space: futex word; the consumer adds one and wakes if @full
+ * @sleeping: the consumer is about to wait on @bell, or is waiting
+ * @bell: futex word; the producer adds one, and wakes the consumer if @sleeping
+ * @full: the producer is about to wait on @space, or is waiting
+ * @space: futex word; the consumer adds one, and wakes the producer if @full
  *
  * To sleep, the consumer reads @bell, sets @sleeping, executes a full barrier, reads
  * @tail again and waits for @bell to change.  To wake it, the producer stores @tail,
@@ -89,7 +89,7 @@ enum vgpu_child_state {
  * struct vgpu_window - the first pages of a window
  * @magic: VGPU_WINDOW_MAGIC
  * @version: VGPU_WINDOW_VERSION
- * @bytes: of the whole window
+ * @bytes: size of the whole window
  * @child: enum vgpu_child_state; the child sets READY.  The process that reaps the
  *	child sets LOST and wakes @reply.bell and @request.space.
  * @request: from client to child; its data are at VGPU_WINDOW_REQUEST

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Building, compiling and linking.  The child answers when its compiler has ended.  A caller without
- * callback waits for that; no other thread does.
+ * Building, compiling and linking.  The child answers when its compiler has ended.  Only a caller that
+ * passed no callback waits for the answer.
  */
 #include "guest/opencl/program.h"
 
@@ -9,7 +9,7 @@
 
 /**
  * struct build - a build in progress
- * @waiter: a thread waits for @done and frees this; otherwise the answer's handler frees it
+ * @waiter: a thread waits for @done and frees this record; if false, the answer's handler frees it
  */
 struct build {
 	struct vgpu_pending pending;
@@ -40,8 +40,8 @@ static void build_free(struct build *build)
 }
 
 /*
- * Stores a device's result; the program's lock is held.  @log is NULL if the whole log must be fetched on
- * demand.
+ * Stores a device's build result.  The caller holds the program's lock.  @log is NULL if the whole log must
+ * be fetched on demand.
  */
 static void keep_result(struct _cl_program *program, cl_device_id device, cl_build_status status,
 			cl_program_binary_type type, char *log)
@@ -113,7 +113,7 @@ static bool build_done(void *argument)
 	return atomic_load(&((struct build *)argument)->done);
 }
 
-/* The blobs share one message, so only short ones are put into it. */
+/* The blobs of a build share one message, so only short blobs are put into the message. */
 static bool place_blob(struct blob *blob, const struct text *text)
 {
 	if (!text->bytes) {
@@ -261,7 +261,10 @@ static struct build *build_new(uint32_t op, cl_program program, cl_uint count, c
 	return build;
 }
 
-/* Sends the build and waits for it if there is no callback.  @count and @programs are headers or inputs. */
+/*
+ * Sends the build, and waits for its end if there is no callback.  @programs are the @count header
+ * programs, or the programs to link.
+ */
 static cl_int run(struct build *build, cl_uint count, const cl_program *programs)
 {
 	struct vgpu_message *message = NULL;
@@ -293,8 +296,8 @@ static cl_int run(struct build *build, cl_uint count, const cl_program *programs
 				return CL_SUCCESS;
 			}
 			/*
-			 * A lost child also ends the build.  This fails only in a forked copy of the
-			 * process.
+			 * The build also ends when the child is lost, so the wait fails only in a forked
+			 * copy of the process.
 			 */
 			if (!vgpu_wait(build_done, build))
 				return LOST;

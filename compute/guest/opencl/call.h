@@ -25,13 +25,16 @@ struct call {
 
 /**
  * call_begin() - locks the request stream for a request with an answer
- * @bytes: of the request
+ * @bytes: size of the request
  *
- * Returns where to write it, or NULL with an error in call->status.
+ * Returns where to write the request, or NULL with an error in call->status.
  */
 void *call_begin(struct call *call, uint64_t bytes);
 
-/* Sends the request that was written after call_begin(), and waits.  Returns the answer's status. */
+/*
+ * Sends the request that was written after call_begin(), and waits for its answer.  Returns the answer's
+ * status.
+ */
 cl_int call_wait(struct call *call, struct vgpu_message *request);
 
 void call_end(struct call *call);
@@ -47,17 +50,17 @@ struct blob {
 	const void *data;
 	uint64_t bytes, inline_bytes;
 	struct vgpu_bulk *bulk;
-	uint64_t offset;	/* its value in the message */
+	uint64_t offset;	/* value of the offset field in the message */
 };
 
 /*
- * Finds room for the bytes, and copies them if that is in the bulk area.  Returns false if there is no
- * room.
+ * Finds room for the bytes in the message or in the bulk area.  Bytes that go into the bulk area are
+ * copied there now.  Returns false if there is no room.
  */
 bool blob_place(struct blob *blob, const void *data, uint64_t bytes);
 void blob_end(struct blob *blob);
 
-/* Copies a value to the caller in the way of all getters. */
+/* Copies a value to the program as all clGet...Info() functions do. */
 cl_int give(const void *value, size_t bytes, size_t room, void *target, size_t *returned);
 
 static inline cl_int give_text(const char *text, size_t room, void *target, size_t *returned)
@@ -90,7 +93,7 @@ struct command {
 	struct vgpu_pending *pending;
 	cl_uint given;
 	const cl_event *waits;
-	uint32_t wait_count;	/* events that are not complete yet */
+	uint32_t wait_count;	/* number of @waits that are not complete yet */
 	bool completes;	/* the COMPLETION itself completes the event */
 };
 
@@ -106,15 +109,15 @@ cl_int check_command(cl_command_queue queue, cl_uint count, const cl_event *wait
 
 /**
  * command_begin() - prepares a command whose queue and wait list have been checked
- * @type: of the event
- * @event: where the program wants an event, or NULL
+ * @type: command type of the event
+ * @event: where the program wants the event to be stored, or NULL
  */
 cl_int command_begin(struct command *command, cl_command_queue queue, cl_command_type type, cl_uint count,
 		     const cl_event *waits, cl_event *event);
 
 /*
- * Writes the common fields of a command.  Returns false if no reply can be expected; the caller must
- * then cancel.
+ * Writes the common fields of a command.  Returns false if too many replies are awaited already; the
+ * caller must then call vgpu_send_cancel().
  */
 bool command_fill(struct command *command, void *message, uint32_t *waits);
 
@@ -133,7 +136,10 @@ struct _cl_event *event_new(cl_context context, cl_command_queue queue, cl_comma
 bool event_reply(struct vgpu_pending *pending, const struct vgpu_message *message, uint32_t bytes);
 void event_finish(struct _cl_event *event, cl_int status, const cl_ulong times[4]);
 
-/* Returns the status and the times of a COMPLETION.  For another message or none: an error and zeros. */
+/*
+ * Returns the status and the times of a COMPLETION.  For any other message, or NULL, returns an error
+ * and sets the times to 0.
+ */
 cl_int completion_status(const struct vgpu_message *message, uint32_t bytes, cl_ulong times[4]);
 
 /* Waits until the event has ended.  Returns its status. */
@@ -155,13 +161,13 @@ bool queue_idle(cl_command_queue queue);
 bool queue_make_idle(cl_command_queue queue);
 
 /*
- * Number of user events without status.  Commands that wait for such an event wait for the program
- * itself.
+ * Number of user events whose status the program has not set.  Commands that wait for such an event wait
+ * for the program itself.
  */
 extern atomic_uint user_events_open;
 
 /* These call @function(@user) in the callbacks' thread.  @status is passed to event callbacks. */
-void callbacks_prepare(void);	/* prepares for forks; call it before the others */
+void callbacks_prepare(void);	/* prepares for forks; call it before the functions below */
 bool callbacks_start(void);
 void callback_event(struct event_callback *callback);
 void callback_program(void (CL_CALLBACK *function)(cl_program, void *), cl_program program, void *user);

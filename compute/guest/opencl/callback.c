@@ -35,8 +35,8 @@ static void put(struct job *job)
 	pthread_cond_signal(&more);
 	pthread_mutex_unlock(&lock);
 	/*
-	 * The thread sees the job after it has handled the present replies.  A caller that is not a handler
-	 * calls vgpu_kick().
+	 * The callbacks' thread finds the job once it has handled the present replies.  A caller that is not a
+	 * reply handler must also call vgpu_kick().
 	 */
 }
 
@@ -84,7 +84,7 @@ static void run(struct job *job)
 	vgpu_cl_bury();
 }
 
-/* Sleeps until there is a job, or, with @or_expected, until one is expected. */
+/* Sleeps until there is a job.  With @or_expected, also returns if a callback is expected. */
 static void rest(bool or_expected)
 {
 	pthread_mutex_lock(&lock);
@@ -101,8 +101,8 @@ static void *work(void *argument)
 
 		rest(true);
 		/*
-		 * After the child is lost, expected callbacks end with errors.  Only the program itself can
-		 * still end its user events.
+		 * The child is lost, so the callbacks expected from it are queued with errors.  Only user
+		 * events are left, which the program itself ends: sleep until it does.
 		 */
 		if (!vgpu_wait(job_there, NULL))
 			rest(false);
@@ -112,7 +112,7 @@ static void *work(void *argument)
 	return NULL;
 }
 
-/* The waiting thread does not exist in the forked copy. */
+/* The forked copy has no thread that waits for the condition, so initialise the condition again. */
 static void after_fork(void)
 {
 	pthread_cond_init(&more, NULL);

@@ -54,16 +54,16 @@ bool command_fill(struct command *command, void *message, uint32_t *waits)
 	uint64_t call;
 
 	/*
-	 * Some of the counted events may have completed meanwhile.  They are then listed, although that is no longer
-	 * necessary.
+	 * The message lists exactly wait_count events.  If some of the counted events have completed meanwhile,
+	 * completed events fill the list, although the command need not wait for them.
 	 */
 	for (int complete = 0; complete < 2; complete++) {
 		for (cl_uint i = 0; i < command->given && at < command->wait_count; i++) {
 			const struct _cl_event *event = command->waits[i];
 
 			/*
-			 * The child may not know events that were complete when they were counted, but it knows all
-			 * others.
+			 * Skip a completed event that the child does not know.  It was not counted, because the
+			 * child knows all counted events.
 			 */
 			if ((atomic_load_explicit(&event->status, memory_order_relaxed) == CL_COMPLETE) == complete &&
 			    !(complete && event->released))
@@ -75,7 +75,7 @@ bool command_fill(struct command *command, void *message, uint32_t *waits)
 	head->event = command->event ? command->event->object.handle : 0;
 	if (!command->pending)
 		return true;
-	/* Take the hold first: once the record has a number, a hostile child may answer it at any time. */
+	/* Take the hold first, because a hostile child may answer as soon as the record has a number. */
 	if (command->completes)
 		object_hold(command->event);
 	call = vgpu_expect(command->pending);

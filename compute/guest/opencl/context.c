@@ -10,7 +10,7 @@ void context_end(struct _cl_context *context)
 }
 
 /*
- * Checks the properties of a context.  Sets their number, with the final 0.  Returns
+ * Checks the properties of a context.  Stores their number, including the final 0.  Returns
  * CL_SUCCESS or an error.
  */
 static cl_int check_properties(const cl_context_properties *properties, size_t *count)
@@ -147,7 +147,7 @@ static void last_reference(void *object)
 	struct end_callback *end, *next;
 
 	if (context->copy_queue) {
-		object_hold(context);	/* the queue drops this hold */
+		object_hold(context);	/* releasing the queue drops this hold */
 		vgpu_clReleaseCommandQueue(context->copy_queue);
 	}
 	for (end = context->ends; end; end = next) {
@@ -219,7 +219,10 @@ cl_command_queue context_copy_queue(cl_context context, cl_int *status)
 	if (!context->copy_queue) {
 		context->copy_queue = queue;
 		queue = NULL;
-		/* The context must be able to end although its own queue holds it. */
+		/*
+		 * The queue holds its context.  Do not count this hold, because the context
+		 * must be able to end.
+		 */
 		atomic_fetch_sub(&context->object.holds, 1);
 	}
 	pthread_mutex_unlock(&context->lock);

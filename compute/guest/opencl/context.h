@@ -11,13 +11,13 @@
 VGPU_CL_FUNCTIONS(VGPU_PROTOTYPE, VGPU_NO_PROTOTYPE, VGPU_NO_PROTOTYPE)
 
 /*
- * Passes on that the child's library has called the context's callback.  Runs in
- * handlers.
+ * Queues a call of the context's callback, because the child's library has called it.  Called
+ * by reply handlers.
  */
 void context_news(uint32_t handle, const char *text, size_t bytes);
 
 /*
- * Returns the context's queue for this library's own copies.  It lives as long as the
+ * Returns the context's queue for this library's own copies.  The queue lives as long as the
  * context.
  */
 cl_command_queue context_copy_queue(cl_context context, cl_int *status);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Devices: the answers of the child's library, without the features that cannot be
- * carried.
+ * Devices: what the child's library reports about them, without the features that this library
+ * does not support.
  */
 #include "guest/opencl/context.h"
 
@@ -27,7 +27,7 @@ void device_start(struct _cl_device_id *device)
 	device->images = device_number(device, CL_DEVICE_IMAGE_SUPPORT);
 	device->non_uniform = device_number(device, CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT);
 	device->dimensions = (cl_uint)device_number(device, CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS);
-	if (device->dimensions > 3)	/* a launch message has room for three */
+	if (device->dimensions > 3)	/* a launch message has room for three dimensions */
 		device->dimensions = 3;
 	device->alignment_bits = (cl_uint)device_number(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN);
 	device->allocation_bytes = device_number(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
@@ -85,9 +85,9 @@ API(cl_int, clGetDeviceIDs, cl_platform_id platform, cl_device_type type, cl_uin
 }
 
 /*
- * Extensions that only change the kernel language work without support here.  So do
- * those that need only features that are carried.  Others would need entry points,
- * handles or pointers.
+ * Returns whether this library offers an extension.  It offers extensions that only change the
+ * kernel language, and extensions that need only features that it supports anyway.  Other
+ * extensions would need entry points, handles or pointers.
  */
 static bool extension_carried(const char *name, size_t length)
 {

@@ -23,7 +23,8 @@ cl_icd_dispatch vgpu_cl_dispatch = {
 #define EXPORTED __attribute__((visibility("default")))
 
 /*
- * The loader passes the program's arguments.  It also calls this once without room for platforms.
+ * The loader passes the arguments of the program's clGetPlatformIDs() to this function.  It also
+ * calls this function once by itself, without room for platforms.
  */
 EXPORTED cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint count, cl_platform_id *platforms, cl_uint *returned)
 {

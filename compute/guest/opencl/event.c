@@ -102,7 +102,7 @@ cl_int event_wait(struct _cl_event *event)
 {
 	if (!event_ended(event) && !vgpu_wait(event_ended, event))
 		return LOST;
-	/* Earlier reads on the queue must have arrived too. */
+	/* The data of held reads on the queue must have arrived, too. */
 	if (event->queue && !held_wait(event->queue))
 		return LOST;
 	return event->status;
@@ -180,7 +180,10 @@ static void last_reference(void *object)
 {
 	struct _cl_event *event = object;
 
-	/* A user event without status keeps its commands waiting for ever, as the specification demands. */
+	/*
+	 * If the program never set the status of a user event, the commands that wait for it wait for ever, as the
+	 * specification demands.
+	 */
 	if (event->released)
 		return;
 	event->released = true;
@@ -244,8 +247,8 @@ API(cl_int, clSetUserEventStatus, cl_event event, cl_int status)
 		return CL_INVALID_OPERATION;
 	}
 	/*
-	 * Mark the status as set, so that a second one is refused.  The event ends only after the child has been
-	 * told.
+	 * Mark the status as set, so that a second call is refused.  The event ends only after the message to the
+	 * child has been sent.
 	 */
 	event->status = CL_RUNNING;
 	pthread_mutex_unlock(&event->lock);

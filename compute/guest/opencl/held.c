@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Transfers that do not fit into the bulk area while the program has user events.  Its commands may then wait for
- * the program itself, so waiting for room could last for ever.  Such a transfer uses memory on the child's side as
- * a detour.  A write fills that memory at once, and then copies it on the program's queue.  A read is a copy into
- * that memory on the program's queue; when the copy has ended, the callbacks' thread fetches the data.
+ * Transfers that do not fit into the bulk area while the program has open user events.  The commands that occupy
+ * the bulk area may wait for such an event, and so for the program itself.  Waiting for room could then last for
+ * ever, so the transfer goes through a buffer on the child's side, the detour.  A write fills the detour at once;
+ * a command on the program's queue then copies the data to their destination.  A read is a command on the
+ * program's queue that copies the data into the detour; when it has ended, the callbacks' thread fetches the data.
  */
 #include "guest/opencl/memory.h"
 
-/* Returns the transfer between the program and the dense memory that is used as detour. */
+/* Returns the transfer between the program and the detour, which holds the region without gaps. */
 static struct transfer detour_of(const struct transfer *t, cl_mem detour)
 {
 	struct transfer transfer = *t;
@@ -90,7 +91,7 @@ cl_int held_write(const struct transfer *t, cl_command_queue queue, cl_command_t
 
 /* A read whose copy is under way.  The callbacks' thread will fetch the data. */
 struct held_read {
-	struct transfer transfer;	/* from the detour's memory */
+	struct transfer transfer;	/* from the detour to the program */
 	cl_command_queue queue;
 	struct _cl_event *event;	/* the program's event, or NULL */
 };
@@ -115,8 +116,8 @@ static void CL_CALLBACK fetch(cl_event copied, cl_int status, void *user)
 }
 
 /*
- * The program's event differs from the copy's: it ends when the data have arrived here.  For the child it is a
- * marker after the copy, so that commands there can wait for it.
+ * Creates the program's event.  This is not the copy's event, because it ends only when the data have arrived in
+ * this process.  For the child it is the event of a marker after the copy, so that later commands can wait for it.
  */
 static cl_int send_event(struct held_read *held, cl_event copied, cl_command_type type)
 {

@@ -73,8 +73,8 @@ size_t image_element_bytes(const cl_image_format *format)
 }
 
 /*
- * Returns the size in each dimension as commands count it.  In arrays the last dimension is
- * the layer.
+ * Returns the size in each dimension as commands count it.  The last dimension of an image
+ * array is the layer.
  */
 static void image_extent(cl_mem image, size_t extent[3])
 {

@@ -17,7 +17,7 @@ bool image_region_fits(cl_mem image, const size_t *origin, const size_t *region)
  */
 bool image_pitches(cl_mem image, const size_t *region, size_t *row, size_t *slice);
 
-/* The same for rectangles in bytes. */
+/* Does the same as image_pitches(), for rectangles in bytes. */
 bool rect_pitches(const size_t *region, size_t *row, size_t *slice);
 
 /* Computes the offset of the byte after a rectangle.  Returns false on overflow. */

@@ -112,8 +112,8 @@ static char *read_file(const char *path, size_t *bytes)
 }
 
 /*
- * Finds the next #include of a text.  Returns where its name begins, with the name's length and whether it is in
- * quotes, or NULL.
+ * Finds the next #include of a text.  Returns the start of the included name, or NULL.  Also returns the name's
+ * length and whether it is in quotes.
  */
 static char *next_include(char *at, char *end, size_t *length, bool *quoted)
 {
@@ -274,7 +274,7 @@ static bool next_word(const char **at, char *word, size_t room)
 	return any;
 }
 
-/* Splits the options into -I and the others, which stay unchanged. */
+/* Splits the options into the directories of -I and all other options, which stay unchanged. */
 static void read_options(struct search *search, const char *options, const char *here)
 {
 	struct text *others = &search->includes->options;

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 /*
- * A growing byte string.  @failed is set once there was no memory, or the string became too long.
+ * A growing byte string.  @failed is set once memory runs out or the string becomes too long.
  */
 struct text {
 	char *data;
@@ -30,8 +30,8 @@ struct includes {
 
 /**
  * includes_find() - resolves the includes of a source
- * @source: NULL if there is none
- * @options: of the build, or NULL
+ * @source: text of the source, or NULL
+ * @options: options of the build, or NULL
  *
  * A file that cannot be found or read is left out, and the compiler then reports it.  Returns
  * false if there is not enough memory, or there are more than 16 MiB of headers.

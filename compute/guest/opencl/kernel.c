@@ -217,7 +217,10 @@ static uint32_t guess_kind(size_t bytes, const void *value)
 	return object_is(pointer, VGPU_CL_KIND_SAMPLER) ? VGPU_CL_ARGUMENT_KIND_SAMPLER : VGPU_CL_ARGUMENT_KIND_VALUE;
 }
 
-/* Takes an object as an argument.  Its handle is 0 for NULL. */
+/*
+ * Checks an object that the program passes as an argument, and returns its handle, or 0 for
+ * NULL.
+ */
 static cl_int take_object(const struct _cl_kernel *kernel, uint32_t kind, size_t bytes, const void *value,
 			  uint64_t *handle)
 {
@@ -294,7 +297,10 @@ API(cl_int, clSetKernelArg, cl_kernel kernel, cl_uint index, size_t bytes, const
 		result.kind = guess_kind(bytes, value);
 	switch (result.kind) {
 	case VGPU_CL_ARGUMENT_KIND_VALUE:
-		/* If the new value fails, the size of the old value counts again. */
+		/*
+		 * Exclude the size of the old value.  If the new value is refused, include it
+		 * again.
+		 */
 		kernel->data_bytes -= data_bytes(argument);
 		status = take_value(argument, bytes, value, &result);
 		if (status) {

@@ -34,7 +34,7 @@ static cl_int check_sizes(cl_kernel kernel, cl_device_id device, cl_uint dimensi
 			return CL_INVALID_WORK_ITEM_SIZE;
 		if (global[i] % local[i] && !device->non_uniform)
 			return CL_INVALID_WORK_GROUP_SIZE;
-		items *= local[i];	/* no overflow: each is limited by the device */
+		items *= local[i];	/* no overflow: the device limits each factor */
 		if (items > group->work_group_bytes)
 			return CL_INVALID_WORK_GROUP_SIZE;
 	}

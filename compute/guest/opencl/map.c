@@ -8,7 +8,7 @@
  */
 #include "guest/opencl/image.h"
 
-/* Copies of mappings leave this much of the bulk area free for others. */
+/* Copies of mappings leave this much of the bulk area free for other uses. */
 #define KEEP_FREE (vgpu_bulk_total() / 4)
 
 static const cl_map_flags writing = CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION;
@@ -43,7 +43,10 @@ static struct transfer transfer_of(cl_mem memory, const struct mapping *mapping,
 	return transfer;
 }
 
-/* Takes memory for a copy, reusing that of an earlier mapping if it is large enough. */
+/*
+ * Allocates memory for a copy, or reuses the memory of an earlier mapping if it is large
+ * enough.
+ */
 static bool take_heap(cl_mem memory, struct mapping *mapping, uint64_t bytes)
 {
 	pthread_mutex_lock(&memory->lock);
@@ -75,8 +78,8 @@ static void keep_heap(cl_mem memory, struct mapping *mapping)
 }
 
 /*
- * Finds room for a copy.  The pitches have been set already, and for CL_MEM_USE_HOST_PTR the
- * address.
+ * Finds room for a mapping's copy.  The caller has set the mapping's pitches and, for
+ * CL_MEM_USE_HOST_PTR, its address.
  */
 static cl_int place_copy(cl_mem memory, struct mapping *mapping, uint64_t bytes)
 {

@@ -7,7 +7,7 @@
 /* Up to this size, creation can fail only for lack of memory, so it does not wait for an answer. */
 #define UNANSWERED_BYTES_MAX (1u << 20)
 
-/* The child's library no longer uses some storage. */
+/* A RELEASE request.  When it is answered, the child's library no longer uses the storage @bulk. */
 struct release {
 	struct vgpu_pending pending;
 	struct vgpu_bulk *bulk;
@@ -24,7 +24,10 @@ static bool release_reply(struct vgpu_pending *pending, const struct vgpu_messag
 	return true;
 }
 
-/* If there is no memory for the record, the storage is never reused. */
+/*
+ * Releases a memory object at the child, and frees its storage after the answer.  If there is no memory for the
+ * record, the storage is never reused.
+ */
 static void release_storage(uint32_t handle, struct vgpu_bulk *bulk)
 {
 	struct release *release = calloc(1, sizeof(*release));
@@ -119,7 +122,9 @@ bool context_computes_in_place(cl_context context)
 	return true;
 }
 
-/* Storage in the window pays off where the accelerator uses the host's memory, or where the program asks for it. */
+/*
+ * Allocates storage in the window if the program asks for host memory, or if the accelerator uses the host's memory.
+ */
 static void choose_storage(struct _cl_mem *memory)
 {
 	bool asked = memory->flags & CL_MEM_ALLOC_HOST_PTR;
@@ -168,7 +173,10 @@ static cl_int send_create(struct _cl_mem *memory, const struct blob *contents)
 	return status;
 }
 
-/* Writes contents in pieces if they do not fit anywhere at once. */
+/*
+ * Writes the contents of a new buffer in pieces, for contents that fit neither into the message nor into the bulk
+ * area.
+ */
 static cl_int write_contents(cl_mem memory, const void *contents)
 {
 	struct transfer transfer = {

@@ -6,8 +6,8 @@
 #include "guest/opencl/context.h"
 
 /*
- * The cl_mem_flags that the child's library gets.  The host's access is checked here.  The library must not restrict
- * it: to the library, our own copies of contents are reads and writes by the host.
+ * The cl_mem_flags that are passed to the child's library.  This library checks the host's access itself.  The child's
+ * library must not restrict it, because it sees our own copies of contents as reads and writes by the host.
  */
 #define CARRIED_FLAGS (CL_MEM_READ_WRITE | CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY)
 #define HOST_ACCESS_FLAGS (CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS)
@@ -20,20 +20,23 @@ cl_int check_memory_flags(cl_mem_flags flags, const void *host_pointer);
 cl_int check_buffer(cl_command_queue queue, cl_mem memory);
 cl_int check_image(cl_command_queue queue, cl_mem memory);
 
-/* Returns whether all devices of the context compute in the host's memory, so that data there need no transfer. */
+/*
+ * Returns whether all devices of the context compute in the host's memory, so that data in that memory need no
+ * transfer.
+ */
 bool context_computes_in_place(cl_context context);
 
-/* Creates a memory object, of which the child does not know yet.  It holds its context and parent. */
+/* Creates a memory object that the child does not know yet.  The object holds its context and its parent. */
 struct _cl_mem *memory_new(cl_context context, cl_mem parent, cl_mem_object_type type, cl_mem_flags flags);
 
 /**
  * struct transfer - a rectangle to be moved between memory and the program
- * @origin: of the rectangle in the memory, in the units of @region
+ * @origin: position of the rectangle in the memory, in the units of @region
  * @region: size of the rectangle: bytes or pixels, rows, slices
  * @unit: bytes of one step in the first dimension
- * @row_pitch: of the memory, if it is a buffer that is used as a rectangle
+ * @row_pitch, @slice_pitch: pitches in the memory, for TRANSFER_RECT
  * @host: the rectangle's first byte in this process
- * @host_row, @host_slice: pitches there, in bytes
+ * @host_row, @host_slice: pitches at @host, in bytes
  */
 struct transfer {
 	cl_mem memory;
@@ -48,18 +51,22 @@ struct transfer {
 
 /**
  * transfer_run() - does a whole transfer as a command; queue and wait list have been checked
- * @blocking: for a read, wait until the data have arrived; a write always copies them before it returns
- * @type: of the event
+ * @blocking: whether a read waits until the data have arrived; a write always copies its data before this function
+ *	returns
+ * @type: command type of the event
  */
 cl_int transfer_run(const struct transfer *transfer, cl_command_queue queue, bool blocking, cl_command_type type,
 		    cl_uint count, const cl_event *waits, cl_event *event);
 
-/* A transfer from or to a dense copy that is in the bulk area already.  With @free_bulk, *@bulk is freed at its end. */
+/*
+ * A transfer from or to a dense copy that is in the bulk area already.  With @free_bulk, @bulk is freed when the
+ * transfer ends.
+ */
 cl_int transfer_in_place(const struct transfer *transfer, struct vgpu_bulk *bulk, bool free_bulk,
 			 cl_command_queue queue, cl_command_type type, cl_uint count, const cl_event *waits,
 			 cl_event *event);
 
-/* Transfers through the child's memory, for those that must not wait for room; see held.c. */
+/* Transfers through the child's memory, for callers that must not wait for room in the bulk area; see held.c. */
 cl_int held_write(const struct transfer *transfer, cl_command_queue queue, cl_command_type type, cl_uint count,
 		  const cl_event *waits, cl_event *event);
 cl_int held_read(const struct transfer *transfer, cl_command_queue queue, cl_command_type type, cl_uint count,

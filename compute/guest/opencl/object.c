@@ -49,7 +49,10 @@ static pthread_mutex_t *lock_of(struct object *object, uint32_t kind)
 	}
 }
 
-/* In the forked copy, locks that other threads held would never be unlocked. */
+/*
+ * In the forked copy, locks that other threads held would never be unlocked, so initialise them
+ * again.
+ */
 static void after_fork(void)
 {
 	for (uint32_t kind = 0; kind < sizeof(slabs) / sizeof(*slabs); kind++) {
@@ -75,7 +78,7 @@ void objects_start(void)
 	pthread_atfork(NULL, NULL, after_fork);
 }
 
-/* Returns a cleared place of the slab.  The slab's lock is not held. */
+/* Returns a cleared place of the slab.  The caller does not hold the slab's lock. */
 static struct object *place_new(struct slab *slab)
 {
 	struct object *object = NULL;
@@ -239,7 +242,10 @@ static void end(struct object *object)
 
 void vgpu_cl_bury(void)
 {
-	/* Objects that an end drops are buried in the next round. */
+	/*
+	 * If the end of an object drops the last hold of another object, the next round buries
+	 * that object.
+	 */
 	while (atomic_load_explicit(&any_dead, memory_order_relaxed)) {
 		struct object *object;
 

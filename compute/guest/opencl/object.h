@@ -44,10 +44,10 @@ extern cl_icd_dispatch vgpu_cl_dispatch;
 
 /**
  * struct object - the common start of all objects
- * @dispatch: the loader reads it first; NULL when dead
- * @handle: the child's name for it
+ * @dispatch: the dispatch table, which the loader reads first; NULL when dead
+ * @handle: the number by which the child knows the object
  * @references: the program's references
- * @holds: see above
+ * @holds: number of holds, see above
  * @next: next in the list of dead or free objects
  */
 struct object {
@@ -220,7 +220,7 @@ struct _cl_event {
 	cl_command_queue queue;	/* NULL: a user event */
 	cl_command_type type;
 	atomic_int status;
-	bool released;	/* the child has been told to forget it */
+	bool released;	/* the child does not know the event, or has been told to forget it */
 	cl_ulong times[4];	/* queued, submitted, started, ended; written before @status */
 	pthread_mutex_t lock;	/* guards the members below */
 	struct event_callback *callbacks;
@@ -255,18 +255,21 @@ static inline void object_hold(void *pointer)
 /* Drops a hold; NULL is ignored.  May be called by any thread and by handlers. */
 void object_drop(void *pointer);
 
-/* Tells the child about dead objects, and frees them.  Not for handlers. */
+/* Tells the child about dead objects, and frees them.  Reply handlers must not call this. */
 void vgpu_cl_bury(void);
 
 cl_int object_retain(void *pointer, uint32_t kind, cl_int error);
 
-/* Drops a reference.  Before the hold of the last reference is dropped, @at_end is called. */
+/*
+ * Drops a reference of the program.  For the last reference, calls @at_end and then drops the hold of all
+ * references.
+ */
 cl_int object_release(void *pointer, uint32_t kind, cl_int error, void (*at_end)(void *));
 
 /* Frees an object that the child does not know. */
 void object_discard(void *pointer);
 
-/* Returns a new mapping handle, or 0 if there are too many.  Mappings have no objects here. */
+/* Returns a new mapping handle, or 0 if there are too many.  Mappings have no struct object. */
 uint32_t mapping_handle_new(void);
 void mapping_handle_free(uint32_t handle);
 

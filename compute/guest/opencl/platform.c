@@ -102,9 +102,9 @@ static bool is_set(const char *name)
 }
 
 /*
- * If there is nothing to connect to, the library stays silent where it is installed for
- * all programs of a machine, because most of them do not use it.  A user who sets
- * OCL_ICD_VENDORS wants it, and gets a message.
+ * If there is nothing to connect to, print a message only if OCL_ICD_VENDORS is set, because a
+ * user who sets it wants this library.  Otherwise the library may be installed for all programs
+ * of a machine, most of which do not use it.
  */
 static void say_nothing_found(void)
 {

@@ -156,7 +156,7 @@ API(cl_int, clFlush, cl_command_queue queue)
 
 struct finish {
 	struct vgpu_pending pending;
-	atomic_int *unreported;	/* NULL, or gets the error, before another thread can finish the queue */
+	atomic_int *unreported;	/* stores an error before another thread can finish the queue; may be NULL */
 	atomic_bool done;
 	cl_int status;
 };
@@ -178,7 +178,7 @@ static bool finish_done(void *argument)
 	return atomic_load(&((struct finish *)argument)->done);
 }
 
-/* Records that the commands up to @sent have ended. */
+/* Records that the first @sent commands have ended. */
 static void finished(cl_command_queue queue, uint_fast64_t sent)
 {
 	uint_fast64_t before = queue->finished;

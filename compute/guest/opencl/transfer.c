@@ -3,8 +3,8 @@
  * Transfers between memory and the program.
  *
  * The child reads and writes data in the bulk area, without gaps between rows; small writes are in the message.  A
- * transfer that is larger than a piece is split into several commands, so that the child and this thread copy at the
- * same time.  On an out-of-order queue each piece waits for the one before it.
+ * transfer of more than PIECE_BYTES is split into pieces, one command each, so that the child and this thread copy at
+ * the same time.  On an out-of-order queue each piece waits for the one before it.
  *
  * For the program, a write is done when its data have been copied.  The data of a non-blocking read are copied to the
  * program by the thread that handles its completion, before the event appears complete.
@@ -12,21 +12,21 @@
 #include "guest/opencl/transfer_part.h"
 
 #define PIECE_BYTES (1u << 20)
-#define PIECES_AT_ONCE 6u	/* of a blocking read: more would fall out of the caches */
+#define PIECES_AT_ONCE 6u	/* of a blocking read: the data of more would not stay in the caches */
 #define PIECE_BYTES_MIN (64u << 10)
 #define WRITE_INLINE_MAX (8u << 10)
 /*
  * From these sizes on, blocking transfers use storage in the window directly.  A read waits for the child in any case.
- * A write would not have to, so its limit is higher.
+ * A staged write would not have to wait, so the limit for writes is higher.
  */
 #define DIRECT_READ_MIN (32u << 10)
 #define DIRECT_WRITE_MIN (2u << 20)
 
 /**
  * struct job - a transfer in progress
- * @left: pieces that are not complete, plus one for the sending thread
+ * @left: number of pieces that are not complete, plus one for the sending thread
  * @status: the first error of a piece
- * @event: ended with the last piece, or NULL
+ * @event: the program's event, which ends with the last piece, or NULL
  * @blocking: the sending thread waits for @done and frees the job
  */
 struct job {
@@ -37,7 +37,7 @@ struct job {
 	atomic_uint left;
 	atomic_int status;
 	atomic_bool done;
-	cl_ulong times[4];	/* of the first piece, with the end of the last; used in handlers only */
+	cl_ulong times[4];	/* times of the first piece, but the end of the last one; used in handlers only */
 };
 
 struct piece {
@@ -104,12 +104,13 @@ static bool space_changed(void *argument)
 }
 
 /*
- * Finds room for a piece: less than wanted if necessary, and waiting if allowed.  A thread must not wait for commands
- * that wait for this thread.  So it does not wait while a user event is open, unless the call blocks anyway.
+ * Finds room for a piece.  Allocates less than @bytes if necessary, and waits for room if @may_wait.  A thread must
+ * not wait for commands that wait for the thread itself.  So @may_wait is false while a user event is open, unless the
+ * call blocks anyway.
  */
 static struct vgpu_bulk *find_room(uint64_t bytes, bool may_wait)
 {
-	/* Transfers that may have to wait for the program leave room for the others. */
+	/* A transfer whose commands may have to wait for the program leaves room for other transfers. */
 	uint64_t keep_free = may_wait ? 0 : vgpu_bulk_total() / 8;
 
 	for (;;) {
@@ -172,7 +173,7 @@ static cl_int send_piece(struct job *job, struct command *command, struct part *
 	return status;
 }
 
-/* Releases the event between two pieces, which only this file knows. */
+/* Releases the event that links two pieces.  The program does not know this event. */
 static void unlink_piece(struct _cl_event *event, bool sent)
 {
 	if (!event)
@@ -214,7 +215,10 @@ static cl_int send_pieces(struct job *job, struct command *command, bool may_wai
 			unlink_piece(before, true);
 			return status;
 		}
-		/* On an in-order queue each piece has the wait list, so that a failed event fails all pieces. */
+		/*
+		 * In a chain, each later piece waits only for the piece before it.  On an in-order queue every piece
+		 * has the caller's wait list, so that a failed event fails all pieces.
+		 */
 		if (before) {
 			command->given = command->wait_count = 1;
 			command->waits = (cl_event *)&before;
@@ -270,7 +274,8 @@ static cl_int run_staged(const struct transfer *transfer, cl_command_queue queue
 		cl_int none = CL_SUCCESS;
 
 		/*
-		 * Pieces that were sent end by themselves.  The program gets no event, and the child does not know it.
+		 * The pieces that were already sent complete in the background.  The program gets no event.  The child
+		 * does not know the event, because only the last piece names it.
 		 */
 		atomic_compare_exchange_strong(&job->status, &none, status);
 	}
@@ -315,7 +320,7 @@ cl_int transfer_run(const struct transfer *t, cl_command_queue queue, bool block
 struct in_place {
 	struct vgpu_pending pending;
 	struct _cl_event *event;
-	cl_mem memory;	/* held, because its end frees the mappings that it still has */
+	cl_mem memory;	/* held, because the memory's end would free its remaining mappings */
 	struct vgpu_bulk *bulk;	/* to be freed, or NULL */
 };
 

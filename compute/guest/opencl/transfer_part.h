@@ -23,22 +23,22 @@ void part_copy(const struct transfer *t, const struct part *part, uint8_t *dense
 void part_next(const struct transfer *t, size_t at[3], uint64_t most, struct part *part);
 
 /*
- * Sends the command of one part.  Its data are in the bulk area.  For a write with @bulk NULL they are in the message,
- * and have been copied when this returns.
+ * Sends the command of one part.  The part's data are in @bulk.  If @bulk is NULL, the data of a write are copied into
+ * the message before this function returns.
  */
 cl_int part_send(struct command *command, const struct transfer *t, const struct part *part,
 		 const struct vgpu_bulk *bulk);
 
 /*
- * Does a blocking transfer by this thread alone.  That needs storage in the window that the accelerator uses in place,
- * and an idle queue.  Returns false if it is not possible.
+ * Does a blocking transfer in this thread alone, without a command.  This is possible only if the accelerator uses the
+ * storage in the window in place, and the queue is idle.  Otherwise returns false.
  */
 bool transfer_here(const struct transfer *t, cl_command_queue queue, cl_command_type type, cl_uint count,
 		   const cl_event *waits, cl_event *event);
 
 /*
- * The same after a clFinish(), which costs one round trip.  Also returns false if the queue may have commands that the
- * transfer must not wait for.
+ * Does the same as transfer_here(), but first waits until the queue is idle, which costs one round trip.  Also returns
+ * false if the queue may have commands that the transfer must not wait for.
  */
 bool transfer_finished(const struct transfer *t, cl_command_queue queue, cl_command_type type, cl_uint count,
 		       const cl_event *waits, cl_event *event);

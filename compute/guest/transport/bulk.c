@@ -52,8 +52,8 @@ static void take(struct vgpu_bulk *part)
 }
 
 /*
- * Splits off the bytes after the first @bytes of a used part as a free part.  Without memory the part
- * stays whole.
+ * Keeps the first @bytes of a used part, and makes the rest a free part.  If there is no memory for
+ * the description of the rest, the part stays whole.
  */
 static void cut(struct vgpu_bulk *part, uint64_t bytes)
 {
@@ -149,7 +149,9 @@ void vgpu_bulk_free(struct vgpu_bulk *part)
 		part = part->before;
 		take(part);
 		part->after->used = false;
-		/* join() removes the other part from its list, so add it there first. */
+		/*
+		 * join() removes the second part from its list, so add that part to its list first.
+		 */
 		put(part->after);
 		join(part);
 	}

@@ -3,9 +3,9 @@
  * How this process got its window: from the broker's socket on the same machine (socket.c),
  * or from the device of a virtual machine (device.c).
  *
- * The carrier's functions wait for and wake words of the window on which both sides sleep.
- * Change such a word first, then wake.  Words that only this process uses are futexes
- * (connection.h).
+ * Both sides sleep on 32-bit words in the window.  The carrier's functions wait for a change of
+ * such a word, and wake the threads that wait for it.  Change the word first, then wake.  Words
+ * that only this process uses are futexes (connection.h).
  */
 #ifndef VGPU_CARRIER_H
 #define VGPU_CARRIER_H
@@ -17,10 +17,10 @@
 #include "protocol/window.h"
 
 /**
- * struct vgpu_carrier - one of the two ways
- * @wait: sleeps until the word may have another value than @value, at most @ns; returns
- *	false if the child turns out to be gone
- * @wake: wakes all that wait for the word, here and in the child
+ * struct vgpu_carrier - one of the two ways to get a window
+ * @wait: sleeps until the word may differ from @value, for at most @ns nanoseconds; returns
+ *	false if it finds that the child is gone
+ * @wake: wakes all threads that wait for the word, in this process and in the child
  * @has_ended: returns whether the child is gone
  * @leave: called once, when the child is gone, before other threads look at the window.
  *	Returns the reason as a text for people, "" if there is none.
@@ -37,10 +37,12 @@ struct vgpu_carrier {
  * negative error number after one line on stderr.
  */
 int vgpu_socket_connect(const char *path);
-/* @path: NULL for the first device; returns -ENOENT without a line if there is none */
+/* @path: NULL for the first device; returns -ENOENT without a line if there is no device */
 int vgpu_device_connect(const char *path);
 
-/* Finds the device with the lowest number in @directory.  Returns false if there is none. */
+/*
+ * Finds the device with the lowest number in @directory.  Returns false if there is no device.
+ */
 bool vgpu_device_find(const char *directory, char *path, size_t bytes);
 
 /* Returns why a device cannot be opened, as a text for people. */
@@ -59,7 +61,7 @@ bool vgpu_window_fits(void);
 /* Prints one line on stderr.  Returns the negative error number. */
 int vgpu_complain(const char *what, int error);
 
-/* Makes a text of the other side safe to print on a terminal, as one line. */
+/* Makes a text from the other side safe to print on a terminal, as one line. */
 void vgpu_make_printable(char *text, size_t bytes);
 
 #endif /* VGPU_CARRIER_H */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by the parts of the transport. */
+/* Declarations that the parts of the transport share. */
 #ifndef VGPU_CONNECTION_H
 #define VGPU_CONNECTION_H
 
@@ -23,17 +23,17 @@
  * @window: NULL until connected
  * @bulk_bytes: size of the window's bulk area
  * @carrier: where the window came from, and how both sides wake each other
- * @fd: the carrier's descriptor; it ends with the child
+ * @fd: the carrier's descriptor; poll() on it reports the end of the child
  * @forked: this process is a copy of the one that connected
  * @lost: the child is gone
  * @send_lock: guards the producer's side of the request ring
- * @tail: of the request ring; the shared tail is written but never read
- * @known_head: of the request ring, as last read
- * @reserved: bytes of the message that is being written
+ * @tail: own copy of the request ring's tail; the tail in the window is written but never read
+ * @known_head: the request ring's head, as last read
+ * @reserved: size of the message that is being written
  * @receive_lock: guards the consumer's side of the reply ring
- * @head: of the reply ring
- * @turn: futex word; changes when waiting threads should look again
- * @followers: threads that wait for @turn, or are about to
+ * @head: own copy of the reply ring's head
+ * @turn: futex word; changes when waiting threads should check their conditions again
+ * @followers: number of threads that wait for a change of @turn, or are about to wait
  * @spin_ns: how long to poll before sleeping
  */
 struct vgpu_connection {
@@ -72,12 +72,12 @@ bool vgpu_look(void);
  */
 bool vgpu_sleep(_Atomic uint32_t *word, uint32_t value);
 
-/* Ends all pending records, because the child is lost.  The receiving lock is held. */
+/* Ends all pending records, because the child is lost.  The caller holds the receiving lock. */
 void vgpu_pending_lose(void);
 
 /*
- * Passes a reply to its pending record.  Returns false if it has none.  The receiving lock is
- * held.
+ * Passes a reply to its pending record.  Returns false if the reply belongs to no record.  The
+ * caller holds the receiving lock.
  */
 bool vgpu_pending_reply(const struct vgpu_message *message, uint32_t bytes);
 
@@ -85,8 +85,8 @@ void vgpu_bulk_start(uint64_t bytes);
 void vgpu_pending_start(void);
 
 /*
- * For words of this process.  The carrier of the same machine also uses these for words of the
- * window.
+ * Futex operations on words of this process.  The carrier for the same machine (socket.c) also
+ * uses them on words of the window.
  */
 static inline void vgpu_futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns)
 {

@@ -13,7 +13,10 @@
 
 #include "uapi/vgpu_guest.h"
 
-/* Time until a child must serve: the host starts a process and loads the accelerator's library. */
+/*
+ * How long to wait until a child serves.  In this time the host starts a process, which loads the
+ * accelerator's library.
+ */
 #define SERVED_WITHIN_NS 30000000000ull
 
 static bool wait_on(int fd, const _Atomic uint32_t *word, uint32_t value, uint64_t ns)
@@ -35,7 +38,7 @@ static bool wait_for_word(_Atomic uint32_t *word, uint32_t value, uint64_t ns)
 static void wake(_Atomic uint32_t *word)
 {
 	(void)word;
-	/* If this fails, the window is lost, which every waiting thread notices by itself. */
+	/* If this call fails, the window is lost.  Every waiting thread notices that by itself. */
 	ioctl(vgpu_connection.fd, VGPU_GUEST_WINDOW_RING);
 }
 
@@ -152,7 +155,7 @@ static int refused(void)
 }
 
 /*
- * Waits until a child serves; before that nothing in the window may be used.  Returns 0 or a
+ * Waits until a child serves, because nothing in the window may be used before.  Returns 0 or a
  * negative error number.
  */
 static int wait_for_child(int fd)

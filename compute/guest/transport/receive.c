@@ -20,7 +20,7 @@ static void wake_followers(struct vgpu_connection *c)
 		vgpu_futex_wake(&c->turn);
 }
 
-/* Handles one reply.  Returns false if there is none.  For the leader. */
+/* Handles one reply.  Returns false if there is none.  Only the leader calls this. */
 static bool take_one(struct vgpu_connection *c)
 {
 	struct vgpu_ring *ring = &c->window->reply;
@@ -64,7 +64,9 @@ nonsense:
 	return false;
 }
 
-/* Handles all present replies.  Returns true if anything changed.  For the leader. */
+/*
+ * Handles all present replies.  Returns true if anything changed.  Only the leader calls this.
+ */
 static bool take_all(struct vgpu_connection *c)
 {
 	bool any = false;
@@ -117,7 +119,9 @@ static void sleep_for_reply(struct vgpu_connection *c, uint32_t turn)
 
 	atomic_store(&ring->sleeping, 1);
 	atomic_thread_fence(memory_order_seq_cst);
-	/* vgpu_kick() changes the turn before it rings. */
+	/*
+	 * vgpu_kick() changes the turn before it rings the bell, so this thread cannot miss it.
+	 */
 	if (atomic_load(&ring->tail) == c->head && atomic_load(&c->turn) == turn) {
 		vgpu_sleep(&ring->bell, bell);
 	}

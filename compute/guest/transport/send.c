@@ -58,7 +58,10 @@ void *vgpu_send_begin(uint32_t bytes)
 	if (left < bytes) {
 		struct vgpu_message *skip = (struct vgpu_message *)(c->request_data + at);
 
-		/* The rest of the ring may be as small as 8 bytes, so write only these. */
+		/*
+		 * The rest of the ring may be as small as 8 bytes, so write only the first 8 bytes of the
+		 * header.
+		 */
 		skip->bytes = (uint32_t)left;
 		skip->op = VGPU_OP_SKIP;
 		skip->flags = 0;
@@ -87,6 +90,6 @@ void vgpu_send_commit(void)
 
 void vgpu_send_cancel(void)
 {
-	/* A skipped end of the ring stays skipped. */
+	/* If vgpu_send_begin() has skipped the end of the ring, the end stays skipped. */
 	pthread_mutex_unlock(&vgpu_connection.send_lock);
 }

@@ -22,7 +22,10 @@ static bool has_ended(void)
 {
 	struct pollfd end = { vgpu_connection.fd, POLLIN, 0 };
 
-	/* After its welcome the broker sends only the reason for ending the connection. */
+	/*
+	 * After its welcome the broker sends only the reason for ending the connection, so any
+	 * input means the end.
+	 */
 	return poll(&end, 1, 0) == 1;
 }
 

@@ -43,8 +43,8 @@ struct vgpu_pending {
  * Connects to the socket that VGPUMGR_SOCKET names.  If that is not set, connects to the
  * device that VGPUMGR_DEVICE names, or else to the first /dev/vgpu*-compute.
  *
- * Returns 0, -ENOENT if there is none of these, or another negative error number after one
- * line on stderr.  Not thread-safe; call it once.
+ * Returns 0, -ENOENT if neither variable is set and there is no device, or another negative
+ * error number after one line on stderr.  Not thread-safe; call it once.
  */
 int vgpu_start(void (*other)(const struct vgpu_message *message, uint32_t bytes));
 
@@ -63,10 +63,10 @@ uint8_t *vgpu_bulk_address(uint64_t offset);
 
 /**
  * vgpu_send_begin() - reserves room for a message and locks the request stream
- * @bytes: of the message, at most VGPU_MESSAGE_BYTES, a multiple of 8
+ * @bytes: size of the message, at most VGPU_MESSAGE_BYTES and a multiple of 8
  *
  * Waits while the ring is full.  Returns where to write the message, or NULL if there is no
- * usable connection; then nothing is locked.
+ * usable connection.  In that case nothing is locked.
  */
 void *vgpu_send_begin(uint32_t bytes);
 
@@ -79,25 +79,28 @@ void vgpu_send_cancel(void);
 /**
  * vgpu_expect() - returns the number for a reply to @pending
  *
- * Call it between vgpu_send_begin() and vgpu_send_commit().  Returns 0 if too many replies
- * are awaited; then none comes for @pending.
+ * Call it between vgpu_send_begin() and vgpu_send_commit().  Returns 0 if too many replies are
+ * awaited already.  In that case @pending gets no reply.
  */
 uint64_t vgpu_expect(struct vgpu_pending *pending);
 
 /**
  * vgpu_wait() - waits until @done returns true, and handles replies meanwhile
- * @done: called without locks, often, from this thread; reads atomics only
+ * @done: called often, from this thread and without locks; may read only atomic variables
  *
  * Returns false if the connection was lost before @done.
  */
 bool vgpu_wait(bool (*done)(void *argument), void *argument);
 
-/* Handles present replies, unless another thread does.  Does not wait. */
+/*
+ * Handles the replies that are present, unless another thread is handling replies.  Does not
+ * wait.
+ */
 void vgpu_drain(void);
 
 /*
- * Makes all waiting threads look again, after this process itself has changed what they wait
- * for.
+ * Makes all waiting threads check their conditions again.  Call it after this process itself
+ * has changed such a condition.
  */
 void vgpu_kick(void);
 
@@ -112,10 +115,11 @@ struct vgpu_bulk {
 
 /**
  * vgpu_bulk_allocate() - allocates a part of the bulk area
- * @bytes: size; from 4096 bytes on, the offset is a multiple of 4096, else of 128
- * @keep_free: fail if less than this would remain free
+ * @bytes: size; the offset of a part of 4096 bytes or more is a multiple of 4096, any other
+ *	offset of 128
+ * @keep_free: fail if fewer bytes than this would remain free
  *
- * Returns NULL if there is no such part.  Thread-safe.
+ * Returns NULL if no free part is large enough.  Thread-safe.
  */
 struct vgpu_bulk *vgpu_bulk_allocate(uint64_t bytes, uint64_t keep_free);
 void vgpu_bulk_free(struct vgpu_bulk *bulk);
