@@ -239,7 +239,7 @@ def connected(path: str) -> socket.socket:
 
 
 def judge(answer: bytes) -> None:
-    """Return if the agent agrees. Its own failures, with codes agent.*, are not decisions."""
+    """Return if the agent agrees. Raises RefusedError; AgentError for the agent's own failures, with codes agent.*."""
     try:
         decision = json.loads(answer)
     except (ValueError, RecursionError):
@@ -271,7 +271,7 @@ def ours(domain: Domain, root: str) -> bool:
 
 
 def require_unshared(functions: list[str], root: str) -> None:
-    """Refuse a VM that would get one of our GPUs by passthrough, or a virtual function of one: no claim allows this."""
+    """Refuse passthrough of our GPUs and of their virtual functions, because no claim allows it."""
     ours = listed(root) if functions else []
     for function in dict.fromkeys(functions):
         where = f"{root}{FUNCTIONS}/{function}"

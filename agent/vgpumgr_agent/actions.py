@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries out plans. An action may be late, repeated or refused: the next pass looks at its result."""
+"""Carries out plans. An action may be late, repeated or refused, because the next pass looks at the result."""
 
 import logging
 import threading
@@ -50,7 +50,7 @@ class Outcome:
 
 
 class Actions:
-    """Carries out actions through one backend. `acting`: held during each action, so that no VM starts in between."""
+    """Carries out actions through one backend. `acting`: lock that is held during each action, so that no VM starts."""
 
     def __init__(
         self,
@@ -102,8 +102,8 @@ class Actions:
             case ForgetGroup(key):
                 if self._store.group(*key) is not None:
                     return False
-                # The group's counters are lost with it, so count them first. Nothing uses the group now, and nothing
-                # may use it before a look at the host has shown that it is gone.
+                # The group's counters are lost with it, so count them first. Nothing uses the group now. The lock keeps
+                # it unused until a second look at the host has shown that it is gone.
                 self._meter.watch(self._backend.observe)
                 self._backend.forget_group(key)
                 self._meter.watch(self._backend.observe)
@@ -154,7 +154,7 @@ class Actions:
 def _note(outcome: Outcome, action: Action, error: Refused) -> None:
     match action:
         case BindGpu(gpu):
-            if error.code not in tuple(Trouble):  # these are reported elsewhere, in their own words
+            if error.code not in tuple(Trouble):  # these troubles are reported elsewhere, in their own words
                 outcome.refusals.append(f"GPU {gpu}: not bound: {error.reason}")
         case ConfigureGroup(group):
             outcome.refusals.append(f"tenant {group.tenant} on GPU {group.gpu}: {error.reason}")

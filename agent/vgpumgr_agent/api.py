@@ -32,7 +32,7 @@ QUICK_S = 3.0
 """Time limit of the API's answer for requests that libvirt waits for."""
 
 AGAIN_S = (0.1,)
-"""Pauses for callers that pause by themselves: retry once, because an unused connection may have been lost."""
+"""Pauses between retries, for callers that retry by themselves: retry once, in case an unused connection was lost."""
 
 
 class ApiAwayError(Exception):
@@ -40,7 +40,7 @@ class ApiAwayError(Exception):
 
 
 class ApiRefusedError(Refused):
-    """The API refused. `code`: of `vgpumgr.wire.problem`; `retry_after_s`: the pause that it asks for, or 0."""
+    """The API refused. `code`: of `vgpumgr.wire.problem`; `retry_after_s`: the pause that the API asks for, or 0."""
 
     def __init__(self, code: str, reason: str, *, retry_after_s: float = 0) -> None:
         self.retry_after_s = retry_after_s
@@ -69,10 +69,13 @@ class Api(Protocol):
     def desired(
         self, host: UUID, *, epoch: UUID | None = None, generation: int | None = None, wait_s: int = 0
     ) -> Desired | None:
-        """Return the desired state once it has changed, or None if it does not within `wait_s`. Fast at 0."""
+        """Return the desired state once it has changed, or None if it does not change within `wait_s`.
+
+        With `wait_s` 0 the time limit is QUICK_S.
+        """
 
     def bind(self, host: UUID, slice_id: UUID, vm_uuid: UUID) -> int:
-        """Bind an unbound slice to a VM. Return the claim's new generation. Fast."""
+        """Bind an unbound slice to a VM. Return the claim's new generation. The time limit is QUICK_S."""
 
     def report(self, host: UUID, report: Report) -> Reported:
         """Report the state of this host."""

@@ -15,7 +15,7 @@ class _Tried:
 
 
 class Attempts:
-    """When each subject was last tried. Each pause is twice the one before, up to a minute."""
+    """When each subject was last tried. Each pause is twice as long as the previous pause, up to a minute."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: monotonic seconds."""
@@ -23,7 +23,7 @@ class Attempts:
         self._tried: dict[str, _Tried] = {}
 
     def due(self, subjects: Collection[str]) -> frozenset[str]:
-        """Return the subjects to try now, and record the attempt. Forget all subjects that are not named."""
+        """Return the subjects to try now, and record the attempt. Forget subjects that are not in `subjects`."""
         now = self._clock()
         self._tried = {name: tried for name, tried in self._tried.items() if name in subjects}
         due = frozenset(name for name in subjects if self._is_due(name, now))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's side of the API: enrolment, desired state, binding, usage. Each may fail for days.
+"""The agent's side of the API: enrolment, desired state, binding, usage. Any of these may fail for days.
 
-A ControlPlane belongs to the agent. `follow` and `tell_usage` each run in a thread. Reports: see `reporter`.
+A ControlPlane belongs to the agent. `follow` and `tell_usage` each run in a thread. `reporter` sends the reports.
 """
 
 import logging
@@ -107,7 +107,7 @@ class ControlPlane:
                     )
         except ApiAwayError:
             # Our certificate's authority may have expired while we were off. TLS does not distinguish this from other
-            # errors.
+            # errors, so try to enrol again after any of them.
             with suppress(ApiAwayError):
                 self._enroll_again(credentials)
             raise
@@ -197,9 +197,9 @@ class ControlPlane:
     def _renewed(self, credentials: Credentials) -> Credentials:
         """Return the credentials to use: a new certificate if one is due, or if there is only a token so far.
 
-        Half of the old certificate's life is left for retries, so that nothing waits for the renewal and a failure does
-        no harm. While the token is being tried, nothing is renewed: the API has not said yet whether token or
-        certificate is valid.
+        A certificate is due early enough that half of its life is left for retries. So nothing waits for the renewal,
+        and a failure does no harm. While the token is being tried, nothing is renewed, because the API has not said yet
+        whether the token or the certificate is valid.
         """
         if self._unseen:
             return credentials
@@ -222,8 +222,8 @@ class ControlPlane:
             self._renew_trouble = str(error)
             return credentials
         faults.point("renew.answered")
-        # The token stays valid until a certificate has been renewed. If the first certificate is lost, the token
-        # remains.
+        # The token stays valid until a certificate has been renewed, so keep it beside the first certificate, which may
+        # be lost.
         token = credentials.token if had is None else None
         renewed = credentials.model_copy(update={"certificate": self._dated(key, made), "token": token})
         self._store.save_credentials(renewed)
@@ -270,7 +270,7 @@ class ControlPlane:
         )
 
     def _enroll_again(self, old: Credentials) -> None:
-        """Replace rejected credentials with those for a new one-time token, if there is one."""
+        """If the token file has a new one-time token, enrol with it to replace rejected credentials."""
         if token_hash(self._one_time_token()) != old.enrolled_with:
             self._enroll()
 

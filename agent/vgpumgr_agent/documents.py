@@ -2,16 +2,16 @@
 """How an incoming desired state changes the kept one. Pure.
 
 The agent obeys the kept state even without the API. A document is trusted if it is for this host, has a confirmed
-epoch, and is not older than the one before. Only a trusted document's tombstones are obeyed. From any other document
-only additions are taken. A device is never removed just because a document does not name it. Its claim is kept until
-its lease has run out in trusted documents. The first trusted document of another epoch ends it at once, because its
-database may give the same place to others.
+epoch, and is not older than the last trusted document. Only a trusted document's tombstones are obeyed. From any other
+document only additions are taken. A device is never removed just because a document does not name it. A claim that
+trusted documents no longer name is kept until its lease has run out. Only the first trusted document of another epoch
+ends such a claim at once, because the new database may give the claim's place to others.
 
-A restored database may name a claim that has ended since, and whose place now belongs to a claim that the database
-lacks. A database that lost commits may itself give the place of a claim that it lacks to others. So some additions are
-`unproven`: those of an untrusted document, those of the first trusted one after it, and those of a document that lacks
-a claim without a tombstone. No VM starts with an unproven claim before the document is trusted, nor while its GPU has
-anything that the database does not name.
+A database can name a claim whose place belongs to another claim, in two ways. A restored database may name a claim that
+has ended since, and lack the claim that got its place. A database that lost commits may lack a claim, and give that
+claim's place to others. So some additions are `unproven`: those of an untrusted document, those of the first trusted
+document after it, and those of a document that lacks a claim without a tombstone. A VM may start with an unproven claim
+only if the document is trusted and the claim's GPU has nothing that the database does not name.
 """
 
 import time
@@ -43,7 +43,7 @@ class _Value(BaseModel):
 class Stamp(_Value):
     """An instant: the wall clock, the time since boot including suspension, and the boot's id.
 
-    `aged_s`: age at that instant of the event that the stamp stands for.
+    `aged_s`: how old the event that the stamp stands for already was at that instant.
     """
 
     wall_s: float
@@ -59,7 +59,10 @@ class Stamp(_Value):
         return None if since_s < -CLOCK_BACK_S else self.aged_s + max(0.0, since_s)
 
     def aged(self, now: "Stamp") -> "Stamp":
-        """Return the stamp with its age so far, or itself if little time has passed. A boot then loses little age."""
+        """Return a stamp that includes the age so far, or the stamp itself if little time has passed.
+
+        If a boot sets the clock back, only the age since the last written stamp is lost.
+        """
         age_s = self.age_s(now)
         if age_s is None or age_s - self.aged_s < AGE_KEPT_S:
             return self
@@ -79,7 +82,7 @@ class Clock:
 
 
 class Claim(_Value):
-    """A claim. `unnamed_since`: when the API ceased to name it, from which its lease counts; None while it is named.
+    """A claim. `unnamed_since`: when the API ceased to name it, which starts its lease; None while the API names it.
 
     `fenced`: the host was fenced, which ends the lease, and no trusted document has named the claim since.
     `unproven`: its place may have been given to others, and has not been seen free yet.
@@ -145,7 +148,7 @@ def aged(kept: Kept, now: Stamp) -> Kept:
 
 
 def fenced(kept: Kept) -> Kept:
-    """Return the state with every claim marked as fenced, or `kept` itself if all are."""
+    """Return the state with every claim marked as fenced, or `kept` itself if all are marked already."""
     if all(claim.fenced for claim in kept.claims):
         return kept
     return kept.model_copy(update={"claims": [claim.model_copy(update={"fenced": True}) for claim in kept.claims]})
@@ -164,7 +167,7 @@ def placed(kept: Kept, cards: Cards) -> Kept:
 
 
 def startable(kept: Kept | None) -> frozenset[UUID]:
-    """Return the claims that VMs may start with, possibly only after they are bound or their places are free."""
+    """Return the claims that VMs may start with, possibly only after the claims are bound or their places are free."""
     if kept is None:
         return frozenset()
     return frozenset(
@@ -173,7 +176,7 @@ def startable(kept: Kept | None) -> frozenset[UUID]:
 
 
 def proven(kept: Kept, devices: Mapping[str, frozenset[UUID]]) -> Kept:
-    """Return the state with claims proven on GPUs that have nothing unnamed, or `kept` itself if none changes.
+    """Return the state with claims proven on GPUs without unnamed slices, or `kept` itself if no claim changes.
 
     `devices`: the devices of each GPU, observed after `kept` became the state.
     """
@@ -186,7 +189,7 @@ def proven(kept: Kept, devices: Mapping[str, frozenset[UUID]]) -> Kept:
 
 
 def unnamed(kept: Kept, gpu: str, devices: frozenset[UUID]) -> frozenset[UUID]:
-    """Return the slices on a GPU that the last document does not name: among its `devices` and the startable claims."""
+    """Return those of a GPU's `devices` and startable claims that the last document does not name."""
     named = {claim.slice.id for claim in kept.claims if claim.unnamed_since is None}
     named |= {tombstone.id for tombstone in kept.tombstones}
     startable = {claim.slice.id for claim in kept.claims if claim.slice.gpu == gpu and not claim.fenced}
@@ -194,7 +197,7 @@ def unnamed(kept: Kept, gpu: str, devices: frozenset[UUID]) -> frozenset[UUID]:
 
 
 def as_host(kept: Kept | None, host_id: UUID) -> Kept | None:
-    """Return the state for a host that enrolled as `host_id`. Under a new id it has trusted no document yet."""
+    """Return the state for a host that enrolled as `host_id`. Under a new id the host has trusted no document yet."""
     if kept is None or kept.host_id == host_id:
         return kept
     return kept.model_copy(update={"host_id": host_id, "epoch": None, "generation": 0})
@@ -297,7 +300,7 @@ def _key(group: DesiredGroup) -> tuple[str, str]:
 
 
 def _newer(before: Claim | None, found: DesiredSlice) -> DesiredSlice:
-    """Return the slice as found, with a later binding to a VM if the document is older than that."""
+    """Return the document's slice. If the kept slice is newer, include its binding to a VM and its generation."""
     if before is None or before.slice.generation <= found.generation:
         return found
     return found.model_copy(update={"vm_uuid": before.slice.vm_uuid, "generation": before.slice.generation})

@@ -28,7 +28,7 @@ ABSENT, STARTING, RUNNING, FAILED = "absent", "starting", "running", "failed"
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """State of a slice's executor. `absent`: its GPU's engine needs none. `reason`: its last failure.
+    """State of a slice's executor. `absent`: its GPU's engine needs no executor. `reason`: the last failure.
 
     `pause_s`: time from the last attempt to the restart of a failed executor. `memory_*`: see `ObservedExecutor`.
     """
@@ -122,7 +122,7 @@ class Executions:
 
 
 class Ends:
-    """Calls `ended` soon after any of some processes has ended. `follow` and `watch` run in one thread each."""
+    """Calls `ended` soon after any of the watched processes has ended. `follow` and `watch` run in one thread each."""
 
     def __init__(self, ended: Callable[[], None]) -> None:
         self._ended = ended

@@ -27,7 +27,7 @@ HELPER_POINTS = (
     "remove.forgotten",
 )
 EXECUTOR_POINTS = ("execute.launched", "execute.started")
-"""Points of the helper on GPUs whose engine lends. The first exists only without systemd."""
+"""Points of the helper on GPUs with the engine `lease`. The first exists only without systemd."""
 BROKER_POINTS = ("broker.written", "broker.applied")
 """Points of the helper for GPUs that are set aside for processes."""
 AGENT_POINTS = (

@@ -11,7 +11,10 @@ from vgpumgr_agent.store import Credentials, Store
 
 @contextmanager
 def heeding_fence(store: Store, credentials: Credentials) -> Iterator[None]:
-    """Wrap a request to the API. If it reports a fence, no VM can start with the host's claims; running VMs go on."""
+    """Wrap a request to the API. If the API reports a fence, no VM can start with the host's claims.
+
+    Running VMs continue.
+    """
     try:
         yield
     except ApiRefusedError as error:

@@ -9,7 +9,10 @@ GRACE_S = 300.0
 
 
 class Grace:
-    """Measures how long each orphan has been one without a break. After a restart the time begins again."""
+    """Measures how long each orphan has been an orphan without a break.
+
+    After a restart of the agent the time begins again.
+    """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         """`now_s`: a monotonic clock."""

@@ -45,8 +45,8 @@ def watch(
 ) -> None:
     """Log events and call `changed` for those that matter, until `stop` is set.
 
-    It subscribes again from time to time if the module is missing or sends something that it does not understand. The
-    agent also polls everything, so no change is missed.
+    If the module is missing, or sends a message that the agent does not understand, subscribe again from time to time.
+    The agent also polls everything, so no change is missed.
     """
     while not stop.is_set():
         try:

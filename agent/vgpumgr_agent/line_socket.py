@@ -80,8 +80,8 @@ def listen(path: Path, *, mode: int, gid: int = -1) -> socket.socket:
     """Return a socket that listens at `path` with this mode and group. Raises SocketTakenError, other OSError.
 
     It replaces a socket that nobody serves. The file is created under another name and then renamed, so that nobody
-    finds it before it listens. It has its mode from the start, because chmod would be unsafe: the directory's owner
-    could first replace the file by a link to another file.
+    finds the file before the socket listens. The file is created with its final mode, because chmod would be unsafe:
+    the directory's owner could first replace the file by a link to another file.
     """
     _refuse_if_served(path)
     making = path.with_name(f".{path.name}.new")
@@ -130,7 +130,7 @@ def _refuse_if_served(path: Path) -> None:
 
 
 class Reply:
-    """The only answer to a connection: the first one is sent and closes the connection. Threads may share it."""
+    """The only answer to a connection: the first answer is sent, and closes the connection. Threads may share it."""
 
     def __init__(self, connection: socket.socket, *, send_s: float = 0) -> None:
         """`send_s`: time limit to send. 0 never blocks, and then an answer must fit into the kernel's buffer."""
@@ -157,9 +157,9 @@ class Reply:
 class LineServer:
     """Accepts connections until it is closed. `open`: the number of present connections.
 
-    `serve` answers a connection through its Reply, in a thread called `name`; its exceptions are logged. `turn_away`
-    answers a connection that gets no thread: its flag is True if all `places` are taken, False if no thread can start.
-    If `admit` returns False, the connection is closed.
+    `serve` answers a connection through its Reply, in a thread called `name`. Exceptions of `serve` are logged.
+    `turn_away` answers a connection that gets no thread: its flag is True if all `places` are taken, False if no thread
+    can start. If `admit` returns False, the connection is closed.
     """
 
     def __init__(

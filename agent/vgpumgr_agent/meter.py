@@ -26,7 +26,7 @@ class Moment:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSample:
-    """A configured group's counters. `id`: of the counters' life, 0 if not reported."""
+    """A configured group's counters. `id`: identifies the counters' life, 0 if not reported."""
 
     generation: int
     run_ns: int
@@ -135,7 +135,7 @@ def assured(observed: Observed, group: ObservedGroup, elapsed_ns: int) -> int:
 
 
 def split(used: Used, end_ns: int, span_ns: int) -> Iterator[tuple[int, Used]]:
-    """Spread usage evenly over the `span_ns` before `end_ns`. Yield hours and their parts, which add up to it."""
+    """Spread usage evenly over the `span_ns` before `end_ns`. Yield hours and parts that add up to `used`."""
     last_hour = max(0, end_ns) // HOUR_NS
     start_ns = max(0, end_ns - span_ns)
     told = NOTHING
@@ -149,10 +149,12 @@ def split(used: Used, end_ns: int, span_ns: int) -> Iterator[tuple[int, Used]]:
 
 
 def _went_on(last: Sample, now: Sample, gpu: str) -> bool:
-    """Return whether an engine has run without a break since the last sample: it aged by at least that time.
+    """Return whether an engine has run without a break since the last sample.
 
-    A new engine cannot have that age, unless the last one was younger than a look takes. Both times are from the
-    kernel's monotonic clock.
+    If it has, its age has grown by at least the time since then.
+
+    A restarted engine cannot have that age, unless the engine before it was younger than a look takes. Ages and times
+    are from the kernel's monotonic clock.
     """
     if last.boot_id != now.boot_id or gpu not in last.engines:
         return False
@@ -167,7 +169,7 @@ def _same_life(before: GroupSample, sample: GroupSample) -> bool:
 
 
 def _span_ns(last: Sample, now: Sample, gpu: str) -> int:
-    """Return the time in which the growth came: since the last look, but at most the engine's age."""
+    """Return the time in which the counters grew: the time since the last look, but at most the engine's age."""
     age_ns = now.engines[gpu]
     if last.boot_id != now.boot_id:
         return age_ns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The meter: usage of every group on this host by hour, on disk until the API has it, and ten days more.
+"""The meter: usage of every group on this host by hour. Hours stay on disk until the API has them, and for ten days.
 
 The last seen counters and the hours with their growth are written in one transaction. So a crash loses nothing that the
 kernel still knows, and counts nothing twice. A full disk delays counting.
@@ -101,14 +101,14 @@ class Meter:
         return observed
 
     def count(self, observed: Observed, moment: Moment) -> bool:
-        """Count usage since the last look. Return whether it is on disk. If not, the next look counts it too."""
+        """Count usage since the last look. Return whether the usage is on disk. If not, the next look counts it."""
         now = sampled(observed, moment)
         with self._guard:
             try:
                 with self._database:
                     self._database.execute("BEGIN IMMEDIATE")
                     last = self._last()
-                    # An earlier meter may have counted what the first look of this one finds.
+                    # Count nothing at the first look, because an earlier meter may have counted the same usage.
                     self._add(grown(last, now, observed) if last is not None else ())
                     faults.point("meter.added")
                     self._remember(now)
@@ -169,7 +169,7 @@ class Meter:
             + ", ".join(f"{name} = {name} + excluded.{name}" for name in USED),
             [(*key, revision + place, *astuple(part)) for place, (key, part) in enumerate(sums.items(), start=1)],
         )
-        # Once the API hears of a new hour, it may forget the old ones. So delete them here first.
+        # Once the API receives a new hour, it may forget old hours. So delete old hours here first.
         self._drop(known)
 
     def _drop(self, known: int) -> None:
@@ -182,7 +182,7 @@ class Meter:
     # ---- sending to the API
 
     def pending(self) -> Readings:
-        """Return readings that the API lacks, at most READINGS_MAX; if it lacks none, only our state."""
+        """Return readings that the API lacks, at most READINGS_MAX; if it lacks none, only the meter's state."""
         with self._guard:
             identity, newest, after = self._identity()
             rows = self._database.execute(
@@ -230,7 +230,7 @@ class Meter:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Open or create the file. Raises sqlite3.Error, and closes it then."""
+    """Open or create the file. Raises sqlite3.Error, with the file closed."""
     path.touch(mode=0o600)
     database = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
     try:

@@ -151,9 +151,9 @@ def _groups(observed: Observed) -> Iterable[Family]:
 
 
 def _slices(observed: Observed) -> Iterable[Family]:
-    """Yield the families about slices. Only slice_info names the owner, so the others go on when it changes.
+    """Yield the metric families about slices. Only slice_info names the owner, so the rest continue when it changes.
 
-    The place of a claim for processes is shown as a slice, too, with the figures that its broker has.
+    The place of a claim for processes is shown as a slice, too, with the figures that its broker reports.
     """
     slices = [({"slice": str(uuid)}, found) for uuid, found in sorted(observed.slices.items())]
     places = [({"slice": str(uuid)}, place) for uuid, place in sorted(observed.places.items())]

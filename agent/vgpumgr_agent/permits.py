@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracks permits from a VM's start until its slices are open.
 
-The kernel does not say why a permit is gone. If it still had time left at the last look, it was used since. If its time
-was over by then, it has expired. Threads may share it.
+The kernel does not say why a permit is gone. A permit that is gone before its time is over was used. A permit that is
+gone when its time is over, and whose slice is not open, has expired. Threads may share a `Permits`.
 """
 
 import threading

@@ -64,7 +64,7 @@ def plan(
 ) -> Iterator[AdmitProcesses | DismissProcesses]:
     """Yield the actions that bring places to the wanted state, in order.
 
-    `gpus`: those set aside; `leased`: claims with a valid lease; `overdue`: orphans to remove if they still are
+    `gpus`: GPUs that are set aside; `leased`: claims with a valid lease; `overdue`: orphans to remove if they still are
     orphans.
     """
     wanted = kept.wanted()

@@ -70,7 +70,7 @@ def called(card: DesiredCard) -> str:
 
 
 def absent(claims: Sequence[DesiredSlice], cards: Cards) -> list[str]:
-    """Return a line for each absent card with claims, naming these."""
+    """Return a line for each absent card with claims. The line names the claims."""
     hit: dict[DesiredCard, list[UUID]] = {}
     for claim in claims:
         if claim.card is not None and claim.gpu not in cards:

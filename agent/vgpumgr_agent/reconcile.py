@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans actions from desired and observed state. Pure: no clock, no input or output.
 
-While a claim's device may still be wanted, only a tombstone removes it. A claim's device that no VM uses is removed
-too, because the next start creates it again. So are orphans, unused devices and groups that nothing names, once they
-are overdue. The caller decides when desired state can be trusted about what it does not name.
+When libvirt has reported that a VM is gone, the devices of its claims are removed, even if they are still open.
+Otherwise an open device is never removed. A closed device is removed if its slice has a tombstone, if its claim has
+moved to another GPU, or if no VM has a permit for it; the next start creates it again. Orphans are unused devices and
+groups that neither desired state nor a tombstone names. They are removed once they are overdue. The caller decides when
+desired state can be trusted about what it does not name.
 """
 
 from collections.abc import Iterator, Sequence
@@ -83,7 +85,7 @@ class RenewPermit:
 
 @dataclass(frozen=True)
 class RemoveSlice:
-    """Remove a device, or the record of one that is gone. The helper refuses a device that a VM has open."""
+    """Remove a device, or the record of a device that is gone. The helper refuses a device that a VM has open."""
 
     uuid: UUID
     why: Why

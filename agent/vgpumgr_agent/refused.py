@@ -12,7 +12,8 @@ class Refused(Exception):  # noqa: N818  # it is an answer, not a fault
     """A request was refused, and nothing was changed.
 
     `code`: frozen. `reason`: one line that says what to do. `to_tenant`: a reason for the slice's tenant, used where
-    `reason` names things of other tenants. `slice_id`: the slice of the VM that the refusal is about, None for all.
+    `reason` names things of other tenants. `slice_id`: the one of the VM's slices that the refusal is about, or None if
+    it is about all.
     """
 
     def __init__(self, code: str, reason: str, *, to_tenant: str = "") -> None:

@@ -38,9 +38,9 @@ def build(
 ) -> Report:
     """Return a report.
 
-    `kept`: the state on disk before `observed` was taken. An absence in the report is then later than this state, and
-    still holds after a restart of the agent. `others`: GPUs that are not shared; `errors`: why slices are not in order;
-    `executors`: the states of executors.
+    `kept`: the state on disk before `observed` was taken. So if the report shows a slice as absent, it was absent after
+    this state was saved, and stays absent after a restart of the agent. `others`: GPUs that are not shared; `errors`:
+    why slices are not in order; `executors`: the states of executors.
     """
     gpus = [*observed.gpus.values(), *(gpu for gpu in others if gpu.address not in observed.gpus)]
     return Report(
@@ -77,8 +77,9 @@ def applied_permille(found: ObservedSlice, observed: Observed) -> int:
     """Return the share that the kernel guarantees to a slice by its weights and caps.
 
     A group's weight is a permille of the GPU, unless the weights add up to more than 1000. The group's share is divided
-    among its slices by weight. The part of slices that do not exist yet is given to nobody. Under a policy other than
-    best_effort, each slice gets an equal share, by the number of places or of slices, whichever is larger.
+    among its slices by weight. The share of slices that do not exist yet is given to no slice. Under a policy other
+    than best_effort, all slices get equal shares: the GPU divided by the number of places or of slices, whichever is
+    larger.
     """
     group = observed.groups.get((found.gpu, found.tenant))
     if group is None or not group.configured:

@@ -40,7 +40,11 @@ _EXECUTOR_COUNTERS = ("memory_used_bytes",)
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """The last report that the API has. `counters_s`, `repeat_s`: its maximum ages, randomised per host."""
+    """The last report that the API has.
+
+    `counters_s`: its age at which a report is sent if only counters have changed; `repeat_s`: its age at which a report
+    is sent in any case. Both are randomised per host.
+    """
 
     report: Report
     at_s: float
@@ -121,7 +125,7 @@ class Reporter:
             self._waiting = self._waiting or report
 
     def _tell(self, host: UUID, report: Report) -> str:
-        """Send a report or a heartbeat. Return which of them."""
+        """Send a report or a heartbeat. Return which of them was sent."""
         if self._told is not None and not self._due(report, self._told) and self._holds(host, self._told.report):
             return "heartbeat"
         self._told = None

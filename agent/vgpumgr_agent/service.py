@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's main loop: look, plan, act, report. It runs after each change, and at an interval.
+"""The agent's main loop: look, plan, act, report. The loop runs after each change, and at an interval.
 
-An Agent owns its threads from `start` to `close`. Events elsewhere only wake it up: it decides by the state that it
-then finds.
+An Agent owns its threads from `start` to `close`. Events elsewhere only wake up the loop, which decides by the state
+that it then finds.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 _PASSES_MAX = 4
 
 SWITCHES_PER_TIMESLICE = 20
-"""The least length of a timeslice in switches, so that switching takes at most a twentieth of a GPU."""
+"""The least length of a timeslice, in costs of a switch, so that switching takes at most a twentieth of a GPU."""
 
 
 class AgentFailedError(Exception):

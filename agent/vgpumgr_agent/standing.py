@@ -8,11 +8,13 @@ from vgpumgr.wire.fleet import Arriving, DesiredSlice, Moved
 
 @dataclass(frozen=True)
 class Standing:
-    """All of it is from the same moment.
+    """Facts about one slice, all from the same moment.
 
-    `claim`: None if this host has none for the slice. Of a claim: `fenced`: the host was fenced, so the claim was
-    given up; `unproven`: its place may have been given to others; `doubt`: why no VM may start with it before a
-    document is trusted, empty if one may; `lease_left_s`: how long a VM may be started with it without the API.
+    `claim`: this host's claim for the slice, or None.
+
+    With a claim: `fenced`: the host was fenced, so the claim was given up; `unproven`: the claim's place may have been
+    given to others; `doubt`: why no VM may start with the claim before a document is trusted, or empty if VMs may
+    start; `lease_left_s`: how long VMs may still be started with the claim without the API.
 
     Without a claim: `moved`: where the claim went; `arriving`: the claim is on its way here; `deleted`: the slice was
     deleted.

@@ -51,7 +51,7 @@ class StateError(Exception):
 
 
 class Certificate(BaseModel):
-    """A certificate and its key, PEM. `obtained`: when it was issued; `renew_after_s` later a new one is due."""
+    """A certificate and its key, PEM. A new certificate is due `renew_after_s` after `obtained`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -61,7 +61,10 @@ class Certificate(BaseModel):
     renew_after_s: float
 
     def is_due(self, now: Stamp) -> bool:
-        """Return whether a new certificate is due. One of unknown age is due. The wall clock does not matter."""
+        """Return whether a new certificate is due. A certificate of unknown age is due.
+
+        The wall clock does not matter.
+        """
         age_s = self.obtained.age_s(now)
         return age_s is None or age_s >= self.renew_after_s
 
@@ -143,7 +146,7 @@ class Store:
     def _next_epoch(self) -> int:
         path = self._directory / "agent_epoch"
         before = int(path.read_text()) if path.exists() else 0
-        # In seconds, so that the epoch grows even if the directory was lost.
+        # Use the time in seconds, so that the epoch grows even if the directory was lost.
         epoch = max(before + 1, int(time.time()))
         write_durably(path, f"{epoch}\n")
         return epoch
@@ -263,8 +266,8 @@ class Store:
     def receive(self, new: Desired, *, asked_at: int) -> bool:
         """Merge a document and write the result to disk. Return whether anything changed.
 
-        `asked_at`: the value of `updates` when the document was requested. If others have arrived since, an older
-        document is dropped. So is one of another epoch, because their order is unknown.
+        `asked_at`: the value of `updates` when the document was requested. If other documents have arrived since, an
+        older document is dropped. A document of another epoch is dropped, too, because the order of epochs is unknown.
         """
         with self._guard:
             before = self._kept if self.credentials is None else documents.as_host(self._kept, self.credentials.host_id)
@@ -335,7 +338,7 @@ class Store:
     def contact_s(self) -> float | None:
         """How long ago the API last answered, even before this start. None: never; infinite: unknown.
 
-        Leases count from that answer, except those of claims that it does not name.
+        Leases count from that answer, except leases of claims that the API no longer names; see `Claim.unnamed_since`.
         """
         with self._guard:
             contact = self._contact
@@ -387,7 +390,7 @@ class Store:
             self._keep(self._kept.model_copy(update={"claims": claims}))
 
     def prove(self, kept: Kept, devices: Mapping[str, frozenset[UUID]]) -> None:
-        """Record each GPU's devices after `kept` was carried out. Every other place there is free."""
+        """Prove claims by each GPU's `devices`, observed after `kept` was carried out: all other places are free."""
         with self._guard:
             if self._kept is kept and (after := documents.proven(kept, devices)) is not kept:
                 self._keep(after)
@@ -423,7 +426,7 @@ class Store:
         )
 
     def unnamed(self, gpu: str, devices: frozenset[UUID]) -> frozenset[UUID]:
-        """Return the slices on a GPU that the last document does not name, among them these `devices`."""
+        """See `documents.unnamed`. Without a document, all `devices` are unnamed."""
         kept = self.kept
         return documents.unnamed(kept, gpu, devices) if kept else devices
 

@@ -63,7 +63,10 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused once the audit has an entry, because nothing deletes entries. Admins' tokens are deleted."""
+    """The downgrade is refused once the audit has an entry, because nothing deletes entries.
+
+    The downgrade deletes admins' tokens.
+    """
     if op.get_bind().scalar(sa.text("SELECT 1 FROM audit LIMIT 1")):
         raise RuntimeError(
             "there is an audit, which is kept for ever; restore a backup from before this upgrade instead"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labels, over-commitment of fair shares, affinity.
 
-Columns are added and dropped instead of rebuilding tables. On SQLite, dropping the old table would delete the rows that
-refer to it.
+Columns are added and dropped instead of rebuilding tables, because on SQLite dropping the old table would delete the
+rows that refer to it.
 """
 
 import sqlalchemy as sa
@@ -73,7 +73,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused while a fair slice counts less than its share, or a slice has ties.
+    """The downgrade is refused while a fair slice counts less than its share, or a slice has ties.
 
     The previous release would give back more for such a share than was taken, and would forget the ties. Labels and the
     ratios of GPUs are dropped, because they matter only for future claims.

@@ -11,7 +11,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    # Not as a batch: on SQLite a batch rebuilds the table, and dropping the old table would delete its children's rows.
+    # Do not use a batch: on SQLite it rebuilds the table, and dropping the old table deletes the rows that refer to it.
     op.execute(
         "ALTER TABLE hosts ADD COLUMN cordoned_for VARCHAR(16) CONSTRAINT ck_hosts_cordoned_for"
         " CHECK (cordoned_for IS NULL OR (cordoned_for IN ('draining', 'maintenance') AND state = 'cordoned'))"

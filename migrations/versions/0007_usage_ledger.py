@@ -33,7 +33,7 @@ def _rewritten(name: str) -> str:
 
 _BACKDATED = f"(OLD.deleted_at IS NULL AND NEW.deleted_at < {CLOSED})"
 
-# Each entry: table, name, event, refused rows, error text. A condition that is NULL, without books, refuses nothing.
+# Each entry: table, name, event, refused rows, error text. Without books a condition is NULL, which refuses nothing.
 RULES = (
     ("usage_ledger", "update", "UPDATE", f"OLD.booked < {CLOSED} OR NOT ({_same(KEY)})", "this hour is closed"),
     ("usage_ledger", "delete", "DELETE", f"OLD.hour >= COALESCE({KEPT}, OLD.hour)", "usage is kept"),
@@ -156,11 +156,14 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused once there is billable usage that claims do not show: the previous release cannot store it.
+    """The downgrade is refused once there is billable usage that claims do not show.
+
+    The previous release cannot store such usage.
 
     This includes a slice in state `releasing`: its grant has the time of its deletion, and that usage is billed.
-    Waiting for its host does not help, because the grant then outlives the claim. The upgrade dates the deletion of
-    slices that were already being deleted to its own time, so with such a slice even an immediate downgrade is refused.
+    Waiting for its host does not help, because the grant then outlives the claim. If a slice was already being deleted,
+    the upgrade takes the time of the upgrade as the time of its deletion. So with such a slice even an immediate
+    downgrade is refused.
     """
     told = (
         "SELECT 1 FROM usage_ledger UNION ALL SELECT 1 FROM grants LEFT JOIN slices ON slices.id = grants.slice_id"

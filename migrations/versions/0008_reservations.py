@@ -49,7 +49,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused while places are held: the previous release could never release their capacity."""
+    """The downgrade is refused while places are held: the previous release could never release their capacity."""
     if op.get_bind().scalar(sa.text("SELECT 1 FROM holds LIMIT 1")):
         raise RuntimeError("there are reservations with places left; delete those first")
     op.drop_table("holds")

@@ -44,7 +44,7 @@ BOUND = "profiles_limited OR mode IS NOT NULL OR timeslice_min_us <> 100 OR time
 
 
 def downgrade() -> None:
-    """Refused while a quota limits any of these: the previous release would allow any profile and mode."""
+    """The downgrade is refused while a quota has such a limit: the previous release would ignore it."""
     if op.get_bind().scalar(sa.text(f"SELECT 1 FROM quotas WHERE {BOUND} LIMIT 1")):
         raise RuntimeError("some quotas limit profiles, mode or timeslices; set these to their defaults first")
     op.drop_table("quota_profiles")

@@ -30,7 +30,10 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused while there is such usage: the previous release would forget it, although it may be billable."""
+    """The downgrade is refused while there is such usage, which the previous release would forget.
+
+    The usage may be billable.
+    """
     if op.get_bind().scalar(sa.text("SELECT 1 FROM usage_unbooked LIMIT 1")):
         raise RuntimeError(
             "there is usage that the ledger does not have; restore a backup from before this upgrade instead"

@@ -16,5 +16,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """The previous release scales by the present use. Hosts learn the result with their next change."""
+    """The previous release scales by the present use. Hosts get the new shares with their next change."""
     op.execute("ALTER TABLE quotas DROP COLUMN scaled_used")

@@ -49,7 +49,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused while a profile or a quota uses bands or policies.
+    """The downgrade is refused while a profile or a quota uses bands or policies.
 
     The previous release schedules all slices by weight, on any GPU. Slices and held places need no check: each has the
     band of its profile, and the profile exists as long as they do.

@@ -21,7 +21,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused while places are held with ties: the previous release would forget the ties."""
+    """The downgrade is refused while places are held with ties: the previous release would forget the ties."""
     tied = "SELECT 1 FROM holds JOIN reservations ON reservations.id = holds.reservation_id WHERE {} LIMIT 1"
     if op.get_bind().scalar(sa.text(tied.format(" OR ".join(f"{tie} IS NOT NULL" for tie in TIES)))):
         raise RuntimeError("there are reservations with affinity and places left; delete those first")

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GPU's sizes as its host reports them, kept apart from those that claims use if it shrank. NULL until reported."""
+"""A GPU's sizes as its host reports them. They differ from the sizes that claims use if the GPU shrank.
+
+NULL until reported.
+"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -18,7 +18,10 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused while there are claims for processes: the previous release would expect devices for them."""
+    """The downgrade is refused while there are claims for processes.
+
+    The previous release would expect devices for these claims.
+    """
     if op.get_bind().scalar(sa.text("SELECT 1 FROM slices WHERE workload <> 'vm' LIMIT 1")):
         raise RuntimeError(
             "there are claims for processes; delete them, and wait until their hosts have confirmed that"

@@ -19,7 +19,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused while a slice is moving: the previous release would let both hosts start the VM."""
+    """The downgrade is refused while a slice is moving: the previous release would let both hosts start the VM."""
     if op.get_bind().scalar(sa.text("SELECT 1 FROM slices WHERE moving LIMIT 1")):
         raise RuntimeError(
             "there are slices that are moving to another host; wait until they have arrived, or abort the moves"

@@ -58,9 +58,9 @@ class ObservedGpu:
 class ObservedGroup:
     """A tenant's group on one GPU. If it is not `configured`, it is only a name that slices carry.
 
-    `latency_ns`: the part of `run_ns` that its reservation gave it. `lag_ns`: what the engine owes the group, negative
-    if the group owes the engine. `id`: identifies this life of the counters and changes when the group is created
-    again; 0 if the module does not report it.
+    `latency_ns`: the part of `run_ns` that the group got by its reservation. `lag_ns`: GPU time that the engine owes
+    the group, negative if the group owes the engine. `id`: identifies this life of the counters and changes when the
+    group is created again; 0 if the module does not report it.
     """
 
     gpu: str
@@ -161,7 +161,7 @@ class Terms:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedBroker:
-    """The broker of a GPU that is set aside for processes. `current`: it has the terms that were admitted last.
+    """The broker of a GPU that is set aside for processes. `current`: it uses the terms that were admitted last.
 
     `reason`: why it does not run. `started_ns`: its start on the kernel's monotonic clock; `wall_ns`: its age.
     `retired_ns`: GPU time of places that are gone, by tenant, for tenants that still have other places.
@@ -178,10 +178,11 @@ class ObservedBroker:
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """The observed state of the host. `stale_records`: records of ours without a device; `removing`: being removed.
+    """The observed state of the host. `stale_records`: our records without a device.
 
-    `executors`: all that were started, by slice; the slice may be gone. `machine`: see `Sysfs.machine`. `places`: those
-    of claims for processes. `brokers`: the brokers that have these places, by GPU.
+    `removing`: slices that are being removed. `executors`: all executors that were started, by slice; the slice may be
+    gone. `machine`: see `Sysfs.machine`. `places`: places of claims for processes. `brokers`: the brokers that have
+    these places, by GPU.
     """
 
     boot_id: UUID
@@ -217,16 +218,19 @@ class SliceBackend(Protocol):
     """
 
     def capabilities(self) -> Capabilities:
-        """Return the limits that it enforces."""
+        """Return the limits that the backend enforces."""
 
     def discover(self) -> list[ObservedGpu]:
-        """Return its GPUs."""
+        """Return the backend's GPUs."""
 
     def observe(self) -> Observed:
         """Return the observed state."""
 
     def bind(self, gpu: str) -> bool:
-        """Start to share a GPU of the host's configuration. Return whether it is shared yet; it may take longer."""
+        """Start to share a GPU of the host's configuration. Return whether it is shared already.
+
+        Sharing may take longer than this call.
+        """
 
     def apply_group(self, group: DesiredGroup) -> None:
         """Configure a tenant's group on a GPU."""
@@ -235,10 +239,13 @@ class SliceBackend(Protocol):
         """Forget a group without slices."""
 
     def prepare(self, claim: DesiredSlice, *, vm_uuid: UUID, timeout_s: float) -> bool:
-        """Create a slice and its executor if it does not exist. Permit one opening. Return whether it was created."""
+        """Create a slice and its executor unless the slice exists. Permit one opening.
+
+        Return whether the slice was created.
+        """
 
     def execute(self, uuid: UUID) -> bool:
-        """Start the executor of a slice without waiting for it. Return False if one runs already."""
+        """Start the executor of a slice without waiting for it. Return False if the executor runs already."""
 
     def halt(self, uuid: UUID) -> None:
         """Stop the executor of a slice that is gone."""
@@ -253,7 +260,10 @@ class SliceBackend(Protocol):
         """Remove the place of a claim for processes. This ends its programs."""
 
     def renew(self, uuid: UUID) -> bool:
-        """Extend the permit of a VM that is still starting. Return False if none is, or the permit was used."""
+        """Extend the permit of a VM that is still starting.
+
+        Return False if no VM is starting, or if the permit was used.
+        """
 
     def withdraw(self, uuid: UUID) -> None:
         """Withdraw an unused permit."""
@@ -261,6 +271,6 @@ class SliceBackend(Protocol):
     def remove(self, uuid: UUID, *, vm_gone: bool, withdraw: bool) -> bool:
         """Remove a slice. Return False if the removal continues in the background.
 
-        An open slice is refused; with `vm_gone`, only after a short wait. A permitted slice is refused unless
-        `withdraw` or `vm_gone` is set.
+        Removing an open slice is refused. With `vm_gone`, it is refused only if the slice is still open after a short
+        wait. Removing a slice with a permit is refused unless `withdraw` or `vm_gone` is set.
         """

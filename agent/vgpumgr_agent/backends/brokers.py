@@ -44,7 +44,7 @@ def _without_uuid(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def groups_of(places: Mapping[UUID, ObservedPlace], brokers: Mapping[str, ObservedBroker]) -> Iterator[ObservedGroup]:
-    """Yield each tenant's group on each GPU with a running broker: the sum of its places, shown like a kernel's group.
+    """Yield a group for each tenant and each GPU with a running broker: the sum of the tenant's places on the GPU.
 
     The counters grow while the tenant has a place and the broker runs; see `ObservedBroker.retired_ns`.
     """

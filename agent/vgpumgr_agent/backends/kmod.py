@@ -55,7 +55,7 @@ class KmodBackend:
         return self._call("bind", gpu=gpu).get("changed") is True
 
     def apply_group(self, group: DesiredGroup) -> None:
-        """Configure a group. From then on the GPU can be opened only with a permit."""
+        """Configure a group. From then on the GPU's slices can be opened only with a permit."""
         self._call("configure", **group.model_dump(mode="json", exclude={"card"}))
 
     def forget_group(self, key: GroupKey) -> None:

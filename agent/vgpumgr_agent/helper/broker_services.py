@@ -2,7 +2,7 @@
 """Runs and changes a GPU's broker: as an instance of vgpumgr-broker@.service, or without systemd as a process.
 
 In both cases `vgpumgr broker run` starts the broker and `vgpumgr broker apply` changes it, each as a separate process.
-So the errors of a configuration come from one place, in that command's words. A broker outlives the helper.
+So errors of a configuration are always reported in that command's words. A broker outlives the helper.
 """
 
 import os
@@ -123,7 +123,7 @@ class Units(_ByCommand):
 
 
 class Processes(_ByCommand):
-    """`Service` without systemd. One file has the process's pid, another its output."""
+    """`Service` without systemd. One file has the process's pid, another file has its output."""
 
     def __init__(self, command: Sequence[str] = CLI) -> None:
         super().__init__(command)

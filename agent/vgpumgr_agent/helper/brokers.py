@@ -4,7 +4,7 @@
 Each broker has a directory below /run. In it, `claims.json` has the admitted claims, and `broker.toml` is the broker's
 configuration, made from these claims. The file `applied` exists while the broker is known to use that configuration.
 The broker's sockets are there too. The files are written before the broker is changed, so a killed helper leaves
-everything that the next one needs. A boot deletes the directory, and the agent has it created again. A configuration
+everything that the next helper needs. A boot deletes the directory, and the agent has it created again. A configuration
 that the broker refuses is rolled back.
 """
 
@@ -51,8 +51,8 @@ class Terms:
 class Admitted:
     """The intended state of a GPU's broker. `nvidia`, `socket_group`: root's settings when a claim was last admitted.
 
-    `retired_ns`: GPU time of claims that are gone, by tenant, for tenants that have other claims. It holds for the
-    broker that started at `started_ns`.
+    `retired_ns`: GPU time of claims that are gone, by tenant, for tenants that have other claims. It counts only for
+    the broker that started at `started_ns`.
     """
 
     nvidia: int = 0
@@ -62,7 +62,7 @@ class Admitted:
     retired_ns: Mapping[str, int] = field(default_factory=dict)
 
     def without(self, uuid: str, shown: Mapping[str, Any] | None) -> "Admitted":
-        """Return the state without a claim. `shown`: the broker's answer, or None."""
+        """Return the state without a claim. `shown`: the state that the broker reports, or None."""
         left = {name: terms for name, terms in self.claims.items() if name != uuid}
         named = {terms.tenant for terms in left.values()}
         retired = dict(self.retired_ns) if shown and shown["started_ns"] == self.started_ns else {}
@@ -143,8 +143,8 @@ class Brokers:
     def _leave(self, directory: Path, before: Admitted, after: Admitted, *, running: bool) -> None:
         """Remove a claim from one broker.
 
-        A broker that does not answer may still have programs. It is stopped, its programs end with it, and the
-        remaining claims get a new broker later.
+        A broker without remaining claims is stopped. A broker that does not answer is stopped, too, because it may
+        still have programs, which end with it. The remaining claims get a new broker later.
         """
         gpu = directory.name
         if running and after.claims:
@@ -173,7 +173,7 @@ class Brokers:
         faults.point("broker.applied")
 
     def _take_back(self, directory: Path, before: Admitted, *, has_it: bool) -> None:
-        """Restore the state `before`. `has_it`: the broker still has it, because it refused the change as a whole."""
+        """Restore the state `before`. `has_it`: the broker still uses that state, because it refused the change."""
         if before.claims:
             _write(directory, before)
         else:
@@ -241,7 +241,7 @@ def _failed(gpu: str, error: BrokerFailedError | OSError) -> Refused:
 
 
 def _admitted(directory: Path) -> Admitted:
-    """Return the admitted claims, or none if the file is damaged: the agent then has them admitted again."""
+    """Return the admitted claims, or none if the file is damaged: the agent then has the claims admitted again."""
     try:
         said = json.loads((directory / _CLAIMS).read_bytes())
         return Admitted(**{**said, "claims": {each["uuid"]: Terms(**each) for each in said["claims"]}})

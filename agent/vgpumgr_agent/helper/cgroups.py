@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 MOUNT = Path("/sys/fs/cgroup")
 _TOP = "vgpumgr"
 _CPU_PERIOD_US = 1_000_000
-"""The longest possible period. With it even a thousandth of a processor is a quota of one millisecond."""
+"""The longest possible period. With this period even a thousandth of a processor is a quota of one millisecond."""
 _EMPTY_WITHIN_S, _EMPTY_PAUSE_S = 2.0, 0.01
 
 
@@ -44,7 +44,7 @@ def make(mount: Path, launch: Launch) -> Path | None:
 
 
 def remove(mount: Path, uuid: str) -> None:
-    """Kill all processes in an executor's cgroups, and remove these, and the tenant's cgroup if that is empty."""
+    """Kill all processes in an executor's cgroups. Remove these cgroups, and the tenant's cgroup if it is empty."""
     for path in (mount / _TOP).glob(f"*/{uuid}"):
         _write(path / "cgroup.kill", "1")
         deadline = time.monotonic() + _EMPTY_WITHIN_S

@@ -20,7 +20,10 @@ READY_S = 5.0
 
 
 class Execution:
-    """Executors of slices on GPUs whose engine lends. Callers serialise calls for the same slice."""
+    """Executors of slices on GPUs with the engine `lease`, which is lent to executors.
+
+    Callers serialise calls for the same slice.
+    """
 
     def __init__(self, sysfs: Sysfs, executors: Executors) -> None:
         self._sysfs = sysfs
@@ -48,10 +51,10 @@ class Execution:
         log.info("GPU %s: engine %s instead of %s", gpu, wanted, present)
 
     def start(self, record: Record, *, gpu: str, tenant: str, wait: bool) -> bool:
-        """Start a slice's executor if its GPU lends. Return whether one was started. `gpu`, `tenant`: from the kernel.
+        """Start a slice's executor if its GPU has the engine `lease`. Return whether an executor was started.
 
-        The limits are root's for the GPU, or the slice's if these are lower. `wait`: wait until the executor is ready.
-        Raises Refused, and then no executor runs.
+        `gpu`, `tenant`: as the kernel reports them. Each limit is the lower one of root's limit for the GPU and the
+        slice's limit. `wait`: wait until the executor is ready. Raises Refused, and then no executor runs.
         """
         if self._sysfs.read_gpu(gpu, "engine") != LENDING:
             return False

@@ -14,12 +14,12 @@ from typing import Protocol
 from vgpumgr.control.executor_settings import ExecutorSettings
 
 SERVING = "serving the slice"
-"""Prefix of the status of a healthy executor. What enforces the shares, and the memory, follow."""
+"""Prefix of a healthy executor's status. The enforcer of the shares and the memory figures follow it."""
 
 _MEMORY = re.compile(r"\bmemory_used_bytes=(\d{1,18}) memory_bytes=(\d{1,18})\b")
 
 READY_WITHIN_S = 30.0
-"""An executor that is not ready by then has failed."""
+"""An executor that is not ready after this time has failed."""
 
 _REASON_CHARACTERS = 200
 
@@ -49,8 +49,8 @@ class Launch:
 class Found:
     """An executor. `pid`: 0 for none. `reason`: its failure in one line.
 
-    `memory_used_bytes`, `memory_bytes`: its accelerator memory and the limit, as it accounts for them; 0 before it has
-    reported any.
+    `memory_used_bytes`, `memory_bytes`: its accelerator memory and the limit, as the executor counts them; 0 before the
+    executor has reported them.
     """
 
     uuid: str
@@ -69,10 +69,10 @@ class Executors(Protocol):
     """A way to run executors. Callers serialise calls for the same slice. `all` may be called at any time."""
 
     def start(self, launch: Launch, *, wait_s: float) -> bool:
-        """Run this executor in place of any other of the slice. Return False if it runs already.
+        """Run this executor instead of any other executor of the slice. Return False if it runs already.
 
-        `wait_s`: how long to wait until it is ready, or 0. One that is not ready by then is stopped. Raises
-        ExecutorFailedError.
+        `wait_s`: how long to wait until the executor is ready; 0 does not wait. An executor that is not ready in time
+        is stopped. Raises ExecutorFailedError.
         """
 
     def stop(self, uuid: str) -> None:

@@ -84,8 +84,8 @@ def observe(
 ) -> dict[str, Any]:
     """Return boot id, machine, GPUs, groups, slices, records, executors, brokers. Raises VgpumgrError.
 
-    Permits are read before the kernel's list of slices: if a permit is gone by then, it has expired, or its slice is
-    seen open. Executors are read last, because a slice and its executor may be created meanwhile.
+    Permits are read before the kernel's list of slices. So if a permit is missing, it has expired, or the list shows
+    its slice as open. Executors are read last, because a slice and its executor may be created meanwhile.
     """
     permits: dict[str, int] = {}
     types: dict[str, str] = {}
@@ -116,7 +116,7 @@ def observe(
 
 
 def observe_without_module(sysfs: Sysfs, *, brokers: Callable[[], Sequence[dict[str, Any]]]) -> dict[str, Any]:
-    """Return the same answer for a host without our module, whose GPUs are all for processes: it has no devices."""
+    """Return the answer of `observe` for a host without our module, with GPUs for processes only and no devices."""
     nothing: dict[str, Any] = dict.fromkeys(("gpus", "groups", "slices", "records", "removing", "executors"), ())
     return {"boot_id": sysfs.boot_id(), "machine": sysfs.machine(), **nothing, "brokers": brokers()}
 

@@ -113,7 +113,7 @@ class Operations:
         """
         if operation == "bind":  # may have to load the module first
             return self._bind(**members)
-        if operation == "admit":  # these GPUs, like those of dismiss, are not the module's
+        if operation == "admit":  # the module has no part in admit and dismiss
             return self._brokers.admit(**members)
         if operation == "dismiss":
             return self._brokers.dismiss(**members)
@@ -141,8 +141,8 @@ class Operations:
         A udev rule binds the GPU to the module. A GPU that stays with its vendor's driver is adopted, and never taken
         from that driver.
 
-        Udev does the steps that this process has no privileges for, such as loading a module or a driver. They may take
-        longer than the wait here, so the caller looks again.
+        Udev does the steps that this process has no privileges for, such as loading a module or a driver. These steps
+        may take longer than this function waits, so the caller checks again later.
         """
         with self._locked(gpu):
             if gpu not in listed(self._sysfs.paths) and gpu not in adoptable(self._sysfs.paths):
@@ -164,7 +164,7 @@ class Operations:
                 self._adopt_gpu(gpu)
                 found = trouble(self._sysfs, gpu)
             if found is not None and found.code in SETTINGS:
-                # The engine cannot change once VMs use the GPU, so set it before they may enter.
+                # The engine cannot change once VMs use the GPU, so set it before they may use the GPU.
                 self._execution.set_engine(gpu)
                 self._require_permits(gpu)
                 found = None
@@ -202,8 +202,9 @@ class Operations:
                 self._execution.set_engine(gpu)
             self._require_permits(gpu)
             faults.point("configure.attached")
-            # A full bucket earns nothing while its group waits for its turn. With a burst of one timeslice a busy group
-            # loses a few percent of its cap, with two it loses nothing.
+            # The burst is the size of the cap's bucket. A full bucket gains no time while its group waits for a turn.
+            # With a burst of one timeslice, a busy group loses a few percent of its cap; with two timeslices, it loses
+            # nothing.
             burst = {"burst_us": 2 * timeslice_us if cap_us else 0}
             wanted: dict[str, Any] = {"weight": weight, "timeslice_us": timeslice_us, "mode": mode, "band": band}
             wanted |= {**_cap(cap_us, cap_period_us), **burst}
@@ -276,7 +277,10 @@ class Operations:
             raise Refused(Code.PERMIT_REFUSED, f"the kernel does not permit a VM to open the slice: {error}") from error
 
     def _unmake(self, uuid: str) -> None:
-        """Remove a slice that was just created. If that fails it stays ours. The original error is the one reported."""
+        """Remove a slice that was just created. If the removal fails, log it: the slice stays ours, with its record.
+
+        The caller reports the original error.
+        """
         try:
             self._remove_now(uuid)
         except (RefusedError, Refused, OSError) as error:
@@ -350,7 +354,8 @@ class Operations:
         """Ensure that no VM has the slice open or can open it."""
         if not (withdraw or vm_gone) and self._sysfs.permit_s(uuid):
             raise Refused(Code.SLICE_PERMITTED, f"slice {uuid} is about to be opened")
-        # Look after the permit is gone: if it was used, the slice is seen open here.
+        # Check whether the slice is open only after the permit is gone: if the permit was used, the check finds the
+        # slice open.
         self._sysfs.withdraw(uuid)
         # The kernel may release a VM that is gone a moment after libvirt does.
         deadline = time.monotonic() + (_CLOSE_WAIT_S if vm_gone else 0)

@@ -2,7 +2,7 @@
 """Executors as plain processes, where systemd does not run.
 
 Each has a directory below /run with its launch parameters, its pid, and a mark once it is ready. The next helper finds
-the executor by these. Pids are reused, so a pid counts only if the command line matches.
+the executor by these files. Pids are reused, so a pid counts only if the command line matches.
 """
 
 import json
@@ -125,7 +125,7 @@ class Processes:
         if started is None and pid is None:
             return Found(uuid=uuid, state=State.FAILED, reason=why(status=""))
         if ready:
-            said = started.status if started is not None else ""  # nobody listens to an executor of an earlier helper
+            said = started.status if started is not None else ""  # an earlier helper's notify socket is gone
             return running(uuid, pid=pid or 0, status=said)
         if started is None:
             return Found(uuid=uuid, state=State.FAILED, reason="the helper ended before it was ready")

@@ -39,7 +39,7 @@ class Removals:
                 thread.start()
             except RuntimeError as error:
                 raise Refused(Code.HELPER_BUSY, f"no thread to remove slice {uuid}; try again") from error
-            self._running[uuid] = thread  # the thread cannot have ended: it needs the guard for that
+            self._running[uuid] = thread  # the thread has not ended, because it needs the guard for that
 
     def wait(self, uuid: str, timeout_s: float) -> bool:
         """Return whether a removal ends in time. If it failed, raise its error, once."""

@@ -114,7 +114,7 @@ def unit_of(uuid: str) -> str:
 
 
 def slice_of(tenant: str) -> str:
-    """Return the systemd slice of a tenant. An unescaped hyphen would nest it in another tenant's."""
+    """Return the systemd slice of a tenant. An unescaped hyphen would nest it in another tenant's slice."""
     escaped = tenant.replace("-", r"\x2d")
     return f"vgpumgr-{escaped}.slice"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a VM is still starting: a QEMU process of it runs that is newer than the slice's record.
+"""Finds out whether a VM is still starting: whether its QEMU process is newer than the slice's record.
 
 libvirt passes the VM's UUID to QEMU as an argument. A process older than the record belongs to a VM that was already
 running when the slice was requested: the slice is then hot-plugged, and the VM is not starting.

@@ -4,7 +4,7 @@
 Decisions rest on the claim and the VM's UUID, and on nothing else in the domain XML. Codes of a refusal: claim.missing,
 claim.deleted, claim.moved, claim.moving, claim.other_vm, claim.processes, claim.unbound, lease.expired, group.missing,
 host.copied, host.fenced, host.maintenance, host.unconfirmed, gpu.absent, gpu.unknown_slices, host.not_ready, host.busy,
-agent.timeout; the API's own when it refuses to bind; and those of the helper and the kernel, such as capacity.none,
+agent.timeout; the API's codes when it refuses to bind; and those of the helper and the kernel, such as capacity.none,
 host.unwritable, permit.refused, slice.open or executor.failed.
 """
 
@@ -43,7 +43,7 @@ PERMIT_EXPIRED = "permit.expired"
 _DECIDE_S = PREPARE_LIMIT_S - 2
 _RETRY_PAUSE_S, _ASK_PAUSE_S = 0.1, 0.5
 _FIRST_ANSWER_S = _DECIDE_S - QUICK_S - 1
-"""How long to wait for the API's first answer. The last try may take QUICK_S more, then devices are created."""
+"""How long to wait for the API's first answer. The last try may take QUICK_S longer, and devices take the rest."""
 
 # These refusals are temporary. The kernel may still be removing the slice. Soon after boot the module may not be
 # loaded, or not have the GPU yet.
@@ -61,11 +61,11 @@ class Control(Protocol):
 
 
 class _NotYetError(Refused):
-    """A refusal that may no longer apply a moment later, within the hook's time."""
+    """A refusal that may no longer apply a moment later. It is retried within the hook's time."""
 
 
 class _NoTimeError(Refused):
-    """A refusal because the hook's time is over. The reason of an earlier attempt is more useful."""
+    """A refusal because the hook's time is over. If an earlier attempt was refused, its reason is reported instead."""
 
 
 class Hooks:
@@ -100,7 +100,10 @@ class Hooks:
         self._failed: dict[UUID, SliceError] = {}
 
     def failed(self) -> dict[UUID, SliceError]:
-        """Return, for the report, why the last VM that asked for a slice did not get it, until a VM does."""
+        """Return for the report, by slice, why the last VM that asked for the slice did not get it.
+
+        A slice is listed until a VM gets it.
+        """
         return {uuid: why for uuid, why in self._failed.copy().items() if self._store.standing(uuid).claim is not None}
 
     def prepare(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
@@ -157,7 +160,10 @@ class Hooks:
             self._failed[uuid] = self._not_started(why, PERMIT_EXPIRED)
 
     def _not_started(self, why: str, code: str) -> SliceError:
-        """Return the error for the report. A permit problem includes its time, which tells it from an earlier one."""
+        """Return the error for the report. The text of a permit problem includes its time.
+
+        So the report distinguishes it from an earlier problem.
+        """
         if code not in (PERMIT_EXPIRED, Code.PERMIT_REFUSED):
             return SliceError(f"a VM did not start: {why}", code)
         at = datetime.fromtimestamp(self._store.clock.now().wall_s, UTC)
@@ -198,9 +204,12 @@ class Hooks:
     # ---- who may
 
     def _ask(self, named: Sequence[UUID]) -> None:
-        """Ask the API about claims that are not certain here. Ask once; soon after our start, retry for some seconds.
+        """Ask the API about claims that are not certain here.
 
-        At boot, VMs may start before the network does, and the host may have been fenced since the API's last answer.
+        Ask once. If the API has not answered since our start, retry for some seconds.
+
+        Retries matter at boot: VMs may start before the network does, and the host may have been fenced since the API's
+        last answer.
         """
         until = time.monotonic() + _FIRST_ANSWER_S
         while any(map(self._unsure, named)):
@@ -283,7 +292,7 @@ class Hooks:
                     undo.pop_all()
                 return
             except Refused as refused:
-                # The kernel is still releasing a VM that is gone.
+                # The slice may be open only because the kernel is still releasing a VM that is gone.
                 passes = isinstance(refused, _NotYetError) or (released and refused.code == Code.SLICE_OPEN)
                 if earlier is not None and isinstance(refused, _NoTimeError):
                     raise earlier from None
@@ -293,7 +302,7 @@ class Hooks:
             time.sleep(_RETRY_PAUSE_S)
 
     def _require_own_machine(self) -> None:
-        """Refuse on a copy of a host's disk: it has the same claims, and would use them twice."""
+        """Refuse if this host runs from a copy of another host's disk: two hosts would use the same claims."""
         if not self._store.placed:
             with _refusing():
                 self._look()
@@ -301,7 +310,7 @@ class Hooks:
             raise Refused("host.copied", COPIED)
 
     def _find_cards(self, uuids: Sequence[UUID]) -> None:
-        """Find the cards again. The host may have been off and opened, or a card plugged in, since the last look."""
+        """Look for cards again: since the last look one may have been plugged in, or moved while the host was off."""
         claims = [claim for uuid in uuids if (claim := self._store.standing(uuid).claim) is not None]
         if any(claim.card is not None for claim in claims):
             with _refusing():
@@ -311,7 +320,7 @@ class Hooks:
         _require_time(deadline)
         claim = self._current(uuid, vm_uuid)
         if claim.card is not None and is_nowhere(claim.gpu):
-            raise _NotYetError(  # its driver may still be loading
+            raise _NotYetError(  # the card's driver may still be loading
                 "gpu.absent",
                 f"the GPU {called(claim.card)} of slice {uuid} is not in this host, another one is where it was; "
                 "put it back, or claim another slice",
@@ -333,7 +342,7 @@ class Hooks:
             try:
                 created = self._backend.prepare(claim, vm_uuid=vm_uuid, timeout_s=timeout_s)
             except UnavailableError:
-                undo.callback(self._revert, uuid, created=False)  # the helper may have created it
+                undo.callback(self._revert, uuid, created=False)  # the helper may have created the slice
                 raise
         undo.callback(self._revert, uuid, created=created)
         faults.point("hook.prepared")
@@ -413,7 +422,7 @@ def _require_confirmed(uuid: UUID, standing: Standing) -> None:
 
 
 def _require_time(deadline: float) -> None:
-    """Refuse once the deadline has passed: libvirt is about to get a refusal, and nothing may be permitted any more."""
+    """Refuse once the deadline has passed: libvirt is about to get a refusal, so nothing may be permitted now."""
     if time.monotonic() >= deadline:
         raise _NoTimeError("agent.timeout", "the agent did not decide in time; see its log, and try again")
 

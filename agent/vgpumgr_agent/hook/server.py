@@ -2,9 +2,9 @@
 """The socket at which libvirt's hook, and `vgpumgr attach` and `detach`, ask the agent.
 
 Each connection carries one request and one answer, each a JSON object on one line; see docs/libvirt-hook.md. A
-HookServer owns its socket file (see `line_socket`) and its threads: one accepts, one serves each connection, and one
-per connection enforces the time limit. If a call of the agent hangs, it holds only its own thread and connection, and
-its caller still gets an answer in time. Only root is answered.
+HookServer owns its socket file (see `line_socket`) and its threads. One thread accepts connections. Each connection has
+a thread that serves it and a thread that enforces the time limit. If a call of the agent hangs, it holds only its own
+thread and connection, and its caller still gets an answer in time. Only root is answered.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ class HookServer:
         self._inode = 0
 
     def start(self) -> None:
-        """Listen, replacing a socket that nobody serves. Raises SocketTakenError if somebody does, OSError."""
+        """Listen, replacing a socket that nobody serves. Raises SocketTakenError if somebody serves it, OSError."""
         self._listener = listen(self._path, mode=0o600)
         self._inode = self._path.stat().st_ino
         self._server = LineServer(

@@ -3,7 +3,7 @@
 
 Methods may be called from several threads at once. `devices`: UUIDs of the domain's mdev hostdevs, ours or another
 vendor's. `metadata`: UUIDs of the slices that its metadata names. Both come from domain XML, which a tenant may have
-written, so neither proves anything.
+written, so neither list proves that the VM may use a slice.
 """
 
 from collections.abc import Sequence

@@ -156,7 +156,7 @@ API(cl_int, clFlush, cl_command_queue queue)
 
 struct finish {
 	struct vgpu_pending pending;
-	atomic_int *unreported;	/* stores an error before another thread can finish the queue; may be NULL */
+	atomic_int *unreported;	/* where an error is stored before others can finish the queue, or NULL */
 	atomic_bool done;
 	cl_int status;
 };
