@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Executors from the agent's view: when to restart an executor that ended, and what to report about it.
 
-An executor that ends is restarted at once. If it soon ends again, each pause is longer, up to a minute. Restarts are
-counted from the agent's start.
+An executor that ends is restarted at once. If it soon ends again, each pause is longer than the pause before, up to a
+minute. Restarts are counted from the agent's start.
 """
 
 import os

@@ -30,7 +30,7 @@ class Refused(Exception):  # noqa: N818  # it is an answer, not a fault
 
 
 class UnavailableError(Exception):
-    """No answer came. The request may have been carried out, and may be repeated."""
+    """No answer came. The request may have been carried out, and may be retried."""
 
     def __init__(self, code: str, reason: str) -> None:
         self.code = code

@@ -141,7 +141,7 @@ def _group(group: ObservedGroup, observed: Observed) -> ReportedGroup:
 
 
 def _of_broker(gpu: str, observed: Observed) -> tuple[int, int]:
-    """Return a broker's age, and the part of it that no tenant was charged for."""
+    """Return a broker's age, and the part of this time that no tenant was charged for."""
     broker = observed.brokers.get(gpu)
     wall_ns = broker.wall_ns if broker else 0
     return wall_ns, max(0, wall_ns - sum(each.run_ns for key, each in observed.groups.items() if key[0] == gpu))

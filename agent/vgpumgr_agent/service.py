@@ -278,7 +278,7 @@ class Agent:
             self._store.prove(kept, {gpu: observed.taken(gpu) for gpu in [*observed.gpus, *self._aside]})
             doubted = [claim.slice for claim in kept.claims if claim.unproven and places.is_for_processes(claim.slice)]
             if not all(self._store.standing(claim.id).unproven for claim in doubted):
-                self.wake()  # nothing else triggers the creation of their places
+                self.wake()  # nothing else triggers the creation of places for these claims
 
     def _plan(self, kept: Kept | None, observed: Observed) -> list[Action]:
         released = self._released.all()

@@ -14,7 +14,7 @@ HEADER_BYTES = 16
 
 @dataclass(frozen=True)
 class Layout:
-    """A message's layout in C: `fields` with padding, then `arrays` in order. `fields` include those of `blobs`."""
+    """A message's layout in C: padded `fields`, then `arrays` in order. `fields` include the fields of `blobs`."""
 
     name: str
     fields: tuple[Field, ...]

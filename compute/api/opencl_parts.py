@@ -72,7 +72,10 @@ def image_region(prefix: str = "") -> tuple[Part, ...]:
 
 
 def rect(prefix: str) -> tuple[Part, ...]:
-    """Return a rectangle in a buffer: origin in bytes, rows and slices; pitches in bytes, 0 for the region's."""
+    """Return a rectangle in a buffer: origin in bytes, rows and slices; pitches in bytes.
+
+    A pitch of 0 means that there are no gaps in the region.
+    """
     return (
         u64(f"{prefix}origin", array=3),
         u64(f"{prefix}row_pitch"),

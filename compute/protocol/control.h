@@ -49,9 +49,9 @@ enum vgpu_refusal {
 struct vgpu_client_message {
 	uint32_t version;
 	uint32_t op;
-	uint32_t refusal;	/* of REFUSED */
+	uint32_t refusal;	/* of REFUSED: enum vgpu_refusal */
 	uint32_t reserved;
-	uint64_t window_bytes;	/* of WELCOME */
+	uint64_t window_bytes;	/* of WELCOME: size of the window */
 	char reason[VGPU_REASON_BYTES];	/* of REFUSED: text for people; ends with NUL */
 };
 
@@ -65,7 +65,7 @@ enum vgpu_supervisor_op {
 	VGPU_SUPERVISOR_EXITED,
 	VGPU_SUPERVISOR_MEMORY,	/* reserved memory of the children; sent from time to time, unasked */
 	VGPU_SUPERVISOR_START_NATIVE,
-	VGPU_SUPERVISOR_TIMESLICE,	/* timeslice of all native programs together, for the driver's own scheduler */
+	VGPU_SUPERVISOR_TIMESLICE,	/* timeslice and memory limit of all native programs together; has no answer */
 	VGPU_SUPERVISOR_WORKS,	/* a native program has got its first channel, or has lost its last; sent unasked */
 };
 
@@ -90,16 +90,16 @@ struct vgpu_supervisor_message {
 	uint32_t op;
 	uint64_t sequence;	/* number of the request; DONE and FAILED repeat it */
 	uint64_t child;	/* the arbiter's number for the child */
-	uint64_t window_bytes;	/* of START */
-	uint64_t memory_bytes;	/* of START, START_NATIVE: the slice's accelerator memory; of MEMORY: reserved */
+	uint64_t window_bytes;	/* of START: size of the window */
+	uint64_t memory_bytes;	/* of START, START_NATIVE, TIMESLICE: accelerator memory limit; of MEMORY: reserved */
 	uint64_t processor_ns;	/* of DONE, EXITED: processor time of all children so far */
 	uint64_t compilers;	/* of DONE, EXITED: compilers started so far */
 	uint64_t compile_hits;	/* of DONE, EXITED: jobs that needed no compiler */
 	uint64_t compile_kept_bytes;	/* of DONE, EXITED: size of kept results, with their jobs */
 	uint64_t gate_ns;	/* of DONE, EXITED: 99th percentile of recent closings of the gate */
 	uint64_t native_bytes;	/* of DONE, EXITED, MEMORY: accelerator memory of native programs */
-	uint64_t timeslice_us;	/* of TIMESLICE, START_NATIVE */
-	int32_t status;	/* of EXITED: from waitpid(); of WORKS: has channels; of START_NATIVE: waits for a THAW */
+	uint64_t timeslice_us;	/* of TIMESLICE, START_NATIVE: of all native programs, for the driver's scheduler */
+	int32_t status;	/* of EXITED: from waitpid(); of WORKS: has channels; of START_NATIVE: waits for THAW */
 	uint32_t enforced;	/* of DONE, EXITED: enum vgpu_enforced */
 	char reason[VGPU_REASON_BYTES];	/* of KILL, FAILED, EXITED; ends with NUL */
 };

@@ -214,7 +214,7 @@ class Observed:
 class SliceBackend(Protocol):
     """A way to share accelerators.
 
-    Every method raises Refused or UnavailableError, and may be repeated. Threads may share it.
+    Every method may raise Refused or UnavailableError, and may be retried. Threads may share a backend.
     """
 
     def capabilities(self) -> Capabilities:

@@ -25,7 +25,7 @@ class HelperClient:
     def call(self, operation: str, *, timeout_s: float = 10.0, retry: bool = False, **members: Any) -> dict[str, Any]:
         """Request an operation. Return the members of the answer.
 
-        `retry`: if the helper is away or dies, repeat the request until the time is over. Operations may be repeated.
+        `retry`: if the helper is away or dies, retry the request until the time is over. All operations may be retried.
         Raises Refused, UnavailableError.
         """
         deadline = time.monotonic() + timeout_s

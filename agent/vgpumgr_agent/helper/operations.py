@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The helper's operations, step by step. Each may be repeated, and may be interrupted between any two steps.
+"""The helper's operations, step by step. Each may be retried, and may be interrupted between any two steps.
 
 The order of the steps makes a crash harmless. A slice is recorded before it is created, and forgotten after it is gone.
-It is permitted last, when everything else about it is in place.
+The permit is given last, when everything else about the slice is in place.
 """
 
 import errno

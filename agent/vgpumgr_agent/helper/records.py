@@ -57,7 +57,7 @@ class Records:
         return _parse(uuid, text)
 
     def saved_s(self, uuid: str) -> float:
-        """Return when a record was written, by the wall clock, or infinity without one."""
+        """Return when a record was written, by the wall clock, or infinity if there is no record."""
         try:
             return self._path(uuid).stat().st_mtime
         except FileNotFoundError:

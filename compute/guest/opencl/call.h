@@ -166,7 +166,7 @@ bool queue_make_idle(cl_command_queue queue);
  */
 extern atomic_uint user_events_open;
 
-/* These call @function(@user) in the callbacks' thread.  @status is passed to event callbacks. */
+/* Callbacks of the program.  The functions callback_...() queue a call for the callbacks' thread. */
 void callbacks_prepare(void);	/* prepares for forks; call it before the functions below */
 bool callbacks_start(void);
 void callback_event(struct event_callback *callback);

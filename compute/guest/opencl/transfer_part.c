@@ -64,8 +64,8 @@ void part_next(const struct transfer *t, size_t at[3], uint64_t most, struct par
 }
 
 /*
- * Writes a piece's command.  @inline_bytes are in the message; if 0, the data are in the bulk
- * area.
+ * Writes a piece's command.  @inline_bytes of data follow in the message; if it is 0, the data
+ * are in the bulk area.
  */
 static void *place(void *at, const struct transfer *t, const struct part *part, uint32_t waits, uint64_t inline_bytes,
 		   const struct vgpu_bulk *bulk, uint32_t **wait_list, uint8_t **inline_data)
