@@ -7,7 +7,8 @@
 
 It uses the standard library only, so that it works even if vgpumgr's own environment is broken. Tenants write the
 domain XML: this program trusts none of it, and no input may hang or break it. Only ``prepare``, ``migrate`` and
-``restore`` can be refused. Any failure refuses them if the VM is, or might be, one of ours.
+``restore`` can be refused. If anything fails, these operations are refused for every VM that is, or might be, one of
+ours.
 """
 
 from __future__ import annotations

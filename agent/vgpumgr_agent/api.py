@@ -111,12 +111,12 @@ class HttpApi:
         return self._url.startswith("https:")
 
     def use(self, token: str | None, certificate_file: Path | None = None) -> None:
-        """Open new connections. Requests in progress finish on the old ones."""
+        """Open new connections. Requests in progress finish on the old connections."""
         self._shown = (token, certificate_file)
         self._connect()
 
     def heed_ca_file(self) -> None:
-        """Open new connections if the CA file has changed. If it cannot be used, keep the old ones."""
+        """Open new connections if the CA file has changed. If the file cannot be used, keep the old connections."""
         if self._ca_stamp() == self._trusted:
             return
         try:

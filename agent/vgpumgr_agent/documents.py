@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an incoming desired state changes the kept one. Pure.
+"""How an incoming desired state changes the kept state. Pure.
 
 The agent obeys the kept state even without the API. A document is trusted if it is for this host, has a confirmed
 epoch, and is not older than the last trusted document. Only a trusted document's tombstones are obeyed. From any other

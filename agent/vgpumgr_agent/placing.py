@@ -35,8 +35,8 @@ def cards_of(observed: Observed, others: Sequence[ObservedGpu]) -> Cards:
 def placed(named: Sequence[Named], cards: Cards) -> list[Named]:
     """Return claims or groups with the present addresses of their cards.
 
-    A card that is absent keeps its address, unless another card is there now; then it gets an address that no card has.
-    If the API cannot tell a card from others, its address is kept.
+    An absent card keeps its address, unless another card has this address now. In that case the absent card gets an
+    address that no card has. A card that the API cannot distinguish from other cards keeps its address.
     """
     known: dict[tuple[str, DesiredCard], str] = {}
     return [_placed(one, cards, known) for one in named]

@@ -190,7 +190,7 @@ class Agent:
         return [trouble for trouble in (self._store.trouble, self._meter.trouble) if trouble]
 
     def _bind_gpus(self) -> list[str]:
-        """Bind listed GPUs that are not bound. Remember unusable ones. Return the refusals."""
+        """Bind listed GPUs that are not bound. Remember unusable GPUs. Return the refusals."""
         self._unusable = unusable(self._sysfs)
         refusals: list[str] = []
         if actions := bindings(self._unusable, due=self._attempts.due([found.gpu for found in self._unusable])):

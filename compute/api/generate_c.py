@@ -46,7 +46,7 @@ def structure(name: str, fields: Iterable[Field], head: list[str], size: int, do
 
 
 def payload_arrays(layout: Layout) -> list[Array]:
-    """Return all arrays that may follow the fixed fields: the described ones, then those of inline blobs."""
+    """Return all arrays that may follow the fixed fields: the described arrays, then the arrays of inline blobs."""
     return [*layout.arrays, *(inline_array(blob) for blob in layout.blobs if blob.inline and not blob.written)]
 
 

@@ -2,12 +2,11 @@
 /*
  * A window: the memory that one client process shares with its child.
  *
- * The client is a program with our library loaded.  The child is the process on the
- * host that calls the accelerator's own library for it.  A window has a header page,
- * two rings and a bulk area.  The request ring carries calls to the child.  The reply
- * ring carries answers, completions and callbacks back.  The bulk area belongs to the
- * client, which allocates from it and names parts of it by offset.  Buffer contents in
- * it are used in place.
+ * The client is a program with our library loaded.  The child is the process on the host that
+ * calls the accelerator's own library for it.  A window has a header page, two rings and a bulk
+ * area.  The request ring carries calls to the child.  The reply ring carries answers,
+ * completions and callbacks back.  The bulk area belongs to the client, which allocates from it
+ * and names parts of it by offset.  Buffer contents in the bulk area are used in place.
  *
  * Neither side trusts the other.  The child takes every size from the arguments that it
  * was started with and never from the header, copies a message out of the ring before
@@ -15,7 +14,7 @@
  * with replies.  A ring with invalid indices ends the child, and the client then sees a
  * lost device.
  *
- * In a VM the window is a part of the slice's BAR2; with the broker it is a sealed
+ * In a VM the window is a part of the slice's BAR2; with the broker the window is a sealed
  * memfd.  Nothing here depends on the difference.
  */
 #ifndef VGPU_WINDOW_H
@@ -48,7 +47,7 @@
  * @space: futex word; the consumer adds one, and wakes the producer if @full
  *
  * To sleep, the consumer reads @bell, sets @sleeping, executes a full barrier, reads
- * @tail again and waits for @bell to change.  To wake it, the producer stores @tail,
+ * @tail again and waits for @bell to change.  To wake the consumer, the producer stores @tail,
  * executes a full barrier, and reads @sleeping.
  */
 struct vgpu_ring {

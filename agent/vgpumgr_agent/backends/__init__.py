@@ -131,8 +131,8 @@ class ObservedPlace:
     """The place of a claim for processes: a tenant of its GPU's broker.
 
     `served`: the broker has the tenant; `ready`: programs may start there now. `terms`: the requested terms, or None if
-    only the broker knows the tenant. `programs`: number of its programs. `run_ns`: its GPU time, and `leases`: its
-    number of turns, both since the broker has had the tenant.
+    only the broker knows the tenant. `programs`: number of its programs. `run_ns`, `leases`: its GPU time and number of
+    turns since the broker has had the tenant.
     """
 
     uuid: UUID

@@ -13,6 +13,6 @@ helper does not trust it: every request is checked again here.
     executors   what both ways to run executors share
     units       executors under systemd
     processes   executors without systemd
-    cgroups     their cgroups without systemd
+    cgroups     cgroups of executors without systemd
     server      the socket
 """

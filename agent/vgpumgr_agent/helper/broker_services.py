@@ -43,7 +43,7 @@ class Service(Protocol):
         """Have a broker run with the configuration in its directory. Raises BrokerFailedError."""
 
     def stop(self, gpu: str, directory: Path) -> None:
-        """Stop a broker and its tenants' programs, if there is one. Raises BrokerFailedError."""
+        """Stop a broker, if it runs, and its tenants' programs. Raises BrokerFailedError."""
 
     def why(self, gpu: str, directory: Path) -> str:
         """Return why no broker answers, in one line."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brokers of GPUs that are set aside for processes: one per GPU, with one tenant per claim, named by its UUID.
+"""Brokers of GPUs that are set aside for processes: one per GPU. Each claim is a tenant, named by the claim's UUID.
 
 Each broker has a directory below /run. In it, `claims.json` has the admitted claims, and `broker.toml` is the broker's
 configuration, made from these claims. The file `applied` exists while the broker is known to use that configuration.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cgroup for each executor where systemd does not make one: vgpumgr/TENANT/UUID in the unified hierarchy.
+"""A cgroup for each executor if systemd does not create it: vgpumgr/TENANT/UUID in the unified hierarchy.
 
 An executor's processor time and memory are then charged to its tenant. A missing controller is skipped. Without the
 unified hierarchy an executor has no separate cgroup.

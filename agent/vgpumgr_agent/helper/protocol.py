@@ -2,7 +2,7 @@
 """The protocol of agent and helper: one JSON line each way, one exchange per connection (`line_socket`).
 
 A request is ``{"v": 1, "op": OP, ...}``, the answer ``{"ok": true, ...}`` or
-``{"ok": false, "code": CODE, "reason": TEXT}``. Codes are the frozen ones of `vgpumgr.errors` and those below.
+``{"ok": false, "code": CODE, "reason": TEXT}``. Codes are the frozen codes of `vgpumgr.errors` and the codes below.
 """
 
 from enum import StrEnum

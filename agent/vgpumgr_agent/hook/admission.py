@@ -180,7 +180,7 @@ class Hooks:
         self._wake()
 
     def hotplug(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
-        """Do the same as for a VM that starts."""
+        """Admit the VM and create the devices, as for a VM that starts."""
         self.prepare(vm_uuid=vm_uuid, devices=devices, metadata=metadata, domain=domain)
 
     def unplug(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:  # noqa: ARG002 - HookService

@@ -102,7 +102,7 @@ static void *work(void *argument)
 		rest(true);
 		/*
 		 * The child is lost, so the callbacks expected from it are queued with errors.  Only user
-		 * events are left, which the program itself ends: sleep until it does.
+		 * events are left, which the program itself ends, so sleep until a job is queued.
 		 */
 		if (!vgpu_wait(job_there, NULL))
 			rest(false);

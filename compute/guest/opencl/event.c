@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Events: those of commands, which completions end, and user events. */
+/* Command events, which end when the COMPLETION arrives, and user events. */
 #include "guest/opencl/call.h"
 
 atomic_uint user_events_open;

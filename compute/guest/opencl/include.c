@@ -2,8 +2,8 @@
 /*
  * Resolves #include here, because the child does not see this process' files.
  *
- * The child recreates the headers in a tree where each has the same path as here, so relative names find the
- * same files.  Conditions and macros around #include are ignored: an unused file does no harm.
+ * The child recreates the headers in a tree where each header has the same path as here, so relative names find
+ * the same files.  Conditions and macros around #include are ignored: an unused file does no harm.
  */
 #include "guest/opencl/include.h"
 

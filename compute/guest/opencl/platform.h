@@ -13,8 +13,8 @@ extern cl_uint vgpu_device_count;
 cl_int vgpu_platform_start(void);
 
 /*
- * Returns the child's answer to a query of the platform or a device, or NULL if it had none.
- * Never freed.
+ * Returns the child's answer to a query of the platform or a device, or NULL if the child had
+ * no answer.  The answer is never freed.
  */
 const void *information(uint32_t kind, uint32_t device, uint32_t param, size_t *bytes);
 

@@ -37,7 +37,7 @@ struct job {
 	atomic_uint left;
 	atomic_int status;
 	atomic_bool done;
-	cl_ulong times[4];	/* times of the first piece, but the end of the last one; used in handlers only */
+	cl_ulong times[4];	/* the first piece's times, but the last piece's end; used in handlers only */
 };
 
 struct piece {
