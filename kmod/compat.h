@@ -30,7 +30,10 @@ static inline void vgpu_eventfd_signal(struct eventfd_ctx *ctx)
 #endif
 }
 
-/* Call this from the release callback: older cores do not free the device. */
+/*
+ * Call this from the release callback, because older cores do not free the
+ * device themselves.
+ */
 static inline void vgpu_vfio_free_device(struct vfio_device *vdev)
 {
 #ifdef VGPU_HAVE_VFIO_FREE_DEVICE
@@ -59,7 +62,10 @@ static inline void vgpu_vfio_free_device(struct vfio_device *vdev)
 #define VGPU_REGION_INFO_OPS
 #endif
 
-/* If the core can ask, a device that migrates must report how much it has to save. */
+/*
+ * Mandatory for a device that migrates: reports how much data the device has to
+ * save.
+ */
 #ifdef VGPU_HAVE_VFIO_MIGRATION_SIZE
 #define VGPU_MIGRATION_SIZE_OPS .migration_get_data_size = vgpu_migration_get_data_size,
 #else
@@ -81,7 +87,10 @@ static inline struct nlattr **vgpu_dump_attrs(struct netlink_callback *cb)
 #define vgpu_assign_str(field, value) do { (void)(value); __assign_str(field); } while (0)
 #endif
 
-/* Without the inversions before and after, so that it can continue a checksum. */
+/*
+ * CRC-32C without the initial and the final inversion, so that a checksum can
+ * be continued.
+ */
 static inline u32 vgpu_crc32c(u32 crc, const void *data, size_t bytes)
 {
 #ifdef VGPU_HAVE_CRC32C_LE
@@ -91,7 +100,7 @@ static inline u32 vgpu_crc32c(u32 crc, const void *data, size_t bytes)
 #endif
 }
 
-/* An unnamed file whose memory is accounted. */
+/* Create an unnamed file whose memory is accounted. */
 static inline struct file *vgpu_shmem_file_setup(const char *name, loff_t bytes)
 {
 #ifdef VGPU_HAVE_VMA_FLAGS

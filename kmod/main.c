@@ -40,8 +40,8 @@ static int __init vgpu_init(void)
 	if (ret)
 		goto netlink;
 	/*
-	 * Last, because a load that fails waits for slices that are open, but
-	 * not for executors.
+	 * Register this last, because a load that fails waits for slices that
+	 * are open, but not for executors.
 	 */
 	ret = vgpu_executor_register();
 	if (ret)

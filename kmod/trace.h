@@ -15,8 +15,8 @@
 #include "engine/engine.h"
 
 /*
- * @run: counts the group's runs, including this one; @run_ns: engine time charged before
- *	it
+ * @run: counts the group's runs, including this one; @run_ns: engine time charged to the
+ *	group before this run
  */
 TRACE_EVENT(vgpu_run_begin,
 	TP_PROTO(const struct vgpu_engine *engine, const struct vgpu_slice *slice, bool switched),
@@ -93,7 +93,10 @@ TRACE_EVENT(vgpu_run_end,
 				   { VGPU_RUN_BUDGET, "budget" }))
 );
 
-/* The engine idled for a tenant that held it between two runs and paid for it. */
+/*
+ * The engine idled for a tenant that held it between two runs; the tenant paid for that
+ * time.
+ */
 TRACE_EVENT(vgpu_hold,
 	TP_PROTO(const struct vgpu_engine *engine, const struct vgpu_slice *holder, u64 length_ns),
 	TP_ARGS(engine, holder, length_ns),
@@ -115,9 +118,9 @@ TRACE_EVENT(vgpu_hold,
 );
 
 /*
- * The part that a tenant was charged of time in which no slice had work: the sum over its
- * slices, whose turns would have followed each other. Only under a policy in which a slice
- * keeps its turn.
+ * Idle time charged to a tenant while no slice of the engine had work, as a sum over the
+ * tenant's slices.  Only under a policy in which a slice keeps its turn: the turns of the
+ * idle slices would have followed each other, so each slice pays its part.
  */
 TRACE_EVENT(vgpu_parked,
 	TP_PROTO(const struct vgpu_engine *engine, struct vgpu_group *group, u64 length_ns),

@@ -52,7 +52,7 @@
 
 #define VGPU_ITEM_BYTES_MAX	(1U << 20)
 #define VGPU_DELAY_NS_MAX	(1000U * NSEC_PER_MSEC)
-#define VGPU_INFLIGHT_ITEMS	512	/* fetched and not yet answered, per slice */
+#define VGPU_INFLIGHT_ITEMS	512	/* items fetched and not yet answered, per slice */
 #define VGPU_INFLIGHT_BYTES	(8U << 20)
 #define VGPU_CONFIG_BYTES	256
 
@@ -66,9 +66,9 @@ struct vgpu_ring;
 
 /**
  * struct vgpu_calibration - measured costs of an engine
- * @switch_cost_ns: of changing from one slice to another
- * @fact_ps: of one multiplication of VGPU_OP_FACT, ps
- * @max_chunk_ns: initial value; 0 to keep the value of the previous engine
+ * @switch_cost_ns: cost of changing from one slice to another
+ * @fact_ps: time of one multiplication of VGPU_OP_FACT, ps
+ * @max_chunk_ns: initial value of the scheduler's parameter; 0 to keep its present value
  */
 struct vgpu_calibration {
 	u64 switch_cost_ns;
@@ -79,18 +79,19 @@ struct vgpu_calibration {
 /**
  * struct vgpu_engine_ops - implementation of an engine
  * @name: as reported by the ``engine`` attribute
- * @operations: bit n: it executes operation n of enum vgpu_op
- * @whole_items: it can neither split an item nor stop it, so an item longer than max_chunk is
- *	refused
- * @lends: it executes nothing itself: processes use the accelerator in turns, one executor with
- *	its children for each slice (engine/lending.c). Has no @execute and no @estimate_ns
- * @drives: returns whether it can drive a PCI function
+ * @operations: bit n: the engine executes operation n of enum vgpu_op
+ * @whole_items: the engine can neither split an item nor stop it, so an item longer than
+ *	max_chunk is refused
+ * @lends: the engine executes nothing itself: processes use the accelerator in turns, one
+ *	executor with its children for each slice (engine/lending.c). Such an engine has no
+ *	@execute and no @estimate_ns
+ * @drives: returns whether the engine can drive a PCI function
  * @start: take the function and measure the engine; returns its state, or an ERR_PTR with
  *	nothing left behind. May take seconds.
  * @stop: the reverse; nothing is executing
- * @lasts_ns: how long the engine will execute @item, continued for at most @limit_ns, if that
- *	is known beforehand; else U64_MAX. At most that time and twice VGPU_ENGINE_NOTICE_NS are
- *	charged: for a late beginning, and a late end. Optional; engine->lock held
+ * @lasts_ns: how long @execute will take for @item and @limit_ns if that is known beforehand,
+ *	else U64_MAX. At most that time and twice VGPU_ENGINE_NOTICE_NS are charged: once for a
+ *	late beginning and once for a late end. Optional; engine->lock held
  * @execute: continue @item for @limit_ns if @lasts_ns returned that, else for at most @limit_ns
  *	of engine time (an item that cannot be split until its end); true once it is finished.
  *	Engine thread only; may sleep, never touches guest memory. Ends in bounded time, by
@@ -121,7 +122,7 @@ struct vgpu_engine_ops {
  * @fact_ps: see struct vgpu_calibration
  * @lock: protects all of @sched to @held_ns, @wedged and every ring's item lists
  * @sched: the scheduler
- * @thread: executes; the only caller of @ops->execute
+ * @thread: executes items; the only caller of @ops->execute
  * @name: of the accelerator, for traces
  * @rings: rings that are alive
  * @executing: the item @ops->execute works on
@@ -131,15 +132,15 @@ struct vgpu_engine_ops {
  * @stops_ns: when @executing will stop or has stopped, U64_MAX if not known
  * @parked: @thread waits for work and must be woken
  * @holder: the slice that pays for the idle engine, for traces; NULL for none
- * @held_since_ns: since when it pays
- * @held_ns: hold time of its group before that
+ * @held_since_ns: since when @holder pays
+ * @held_ns: hold time of the holder's group before @held_since_ns
  * @pace: sets the priority of @thread
  * @slept_ns: how long @thread has slept since @began_ns
- * @busy_ns: how long it was awake at brief items, less four times the time it slept
- * @events: not sent yet, @lock
- * @wedged: the hardware does not answer: nothing is executed until it is started again
- * @arbiter: lends an engine that lends, @lock
- * @lease_timer: when the arbiter has to look again
+ * @busy_ns: how long @thread was awake at brief items, less four times the time it slept
+ * @events: events that are not sent yet; @lock
+ * @wedged: the hardware does not answer: nothing is executed until the engine is started again
+ * @arbiter: decides which slice has the lease, if the engine lends; @lock
+ * @lease_timer: calls the arbiter when it has to look again
  */
 struct vgpu_engine {
 	const struct vgpu_engine_ops *ops;
@@ -189,7 +190,7 @@ struct vgpu_memory_class {
  * @name: PCI address; the name of a parent on every control surface
  * @driver: name of the driver that the function was bound to when it was added
  * @adopted: the function is bound to another driver than this one
- * @leave: unregisters it after its adoption has ended
+ * @leave: work that unregisters the parent after its adoption has ended
  * @left: @leave is done
  * @mdev: registration with the mdev core
  * @lock: protects everything below up to @engine
@@ -240,7 +241,7 @@ struct vgpu_parent {
  * @configured: @group is in the engine's scheduler; until then its devices are inert
  * @generation: of @params, vgpu_generation_next(); 0 while not configured
  * @params: as set
- * @devices: how many devices name it
+ * @devices: how many devices name this tenant
  * @group: its group in the scheduler, engine->lock
  * @events: events about it that are not queued yet, engine->lock
  *
@@ -328,10 +329,10 @@ struct vgpu_item {
  * @fetched: items fetched; worker only, read by registers
  * @completed: items answered; worker only, read by registers
  * @inflight: fetched and not yet answered; worker only
- * @inflight_bytes: their staging memory; worker only
+ * @inflight_bytes: staging memory of the items in flight; worker only
  * @ready: items to execute, the first may be executing; engine->lock
  * @done: items to answer; engine->lock
- * @dma_bytes: transferred and not yet counted; worker only
+ * @dma_bytes: bytes transferred and not yet counted; worker only
  * @dead: reset or closed: late items are dropped; engine->lock
  * @paused: nothing new begins, nothing is fetched; engine->lock
  * @quiet: paused, with nothing left to wait for
@@ -339,8 +340,8 @@ struct vgpu_item {
  * @released: the worker must stop serving the ring; set before the worker is killed
  * @left: the worker has stopped serving the ring
  * @reported: the guest was notified of the error; worker only
- * @pending: there may be something to do for the worker
- * @worker: the slice's: answers, fetches, stages
+ * @pending: the worker may have something to do
+ * @worker: the slice's worker: answers, fetches and stages items
  * @watchdog: interrupts an access to guest memory that does not answer
  * @batch: descriptors being fetched; worker only
  */
@@ -398,14 +399,14 @@ struct vgpu_device_stats {
  * @parent: holds a reference until release
  * @node: in parent->devices, parent->lock
  * @uuid: its name
- * @memory_bytes: of its class
+ * @memory_bytes: device memory, as its class has it
  * @tenant: parent->lock; NULL until assigned
  * @params: weight and cap inside the tenant's group, parent->lock
  * @permit_until: jiffies until which a permit is valid; 0 for none; parent->lock
  * @open: between open_device and close_device, parent->lock
  * @opener_pid: thread group of the process that opened it; parent->lock
  * @opener_comm: name of that process; parent->lock
- * @log: limits its lines in the log
+ * @log: rate limit of its lines in the log
  * @slice: its slice in the scheduler, engine->lock
  * @scheduled: @slice is in the scheduler: it has a configured tenant and is not revoked;
  *	engine->lock, set with parent->lock held too
@@ -427,7 +428,7 @@ struct vgpu_device_stats {
  * @run_ns_hi: latched by reading VGPU_REG_RUN_NS_LO
  * @run_ns_before: engine time of a restored slice on other hosts
  * @run_ns_settled: engine time on this host when it was last read
- * @parked_ns_settled: the scheduler's parked time at that moment
+ * @parked_ns_settled: the scheduler's parked time when @run_ns_settled was read
  * @migration_state: the ring is paused in every state except running
  * @migration: the save or restore in progress; holds a reference to its file
  * @revoked: being removed: the function behaves as if it was pulled out; written under
@@ -512,7 +513,7 @@ void vgpu_parent_driver_unregister(void);
 int vgpu_attr_refused(struct device *dev, const char *attribute, int ret);
 int vgpu_attr_refused_for(struct device *dev, const char *attribute, const char *field, int ret);
 
-/* Releases what a search for an object of @parent has locked and referenced. */
+/* Releases @parent's lock and reference, which a search for an object has taken. */
 static inline void vgpu_parent_unlock(struct vgpu_parent *parent)
 {
 	mutex_unlock(&parent->lock);

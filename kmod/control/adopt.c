@@ -4,17 +4,18 @@
  * which executors use them. This module adds an mdev parent and the attributes to the
  * function's directory. It neither reads nor writes the function itself.
  *
- * The function's device lock orders adoption and the driver core: a holder of that lock that
- * sees a driver will get BUS_NOTIFY_UNBIND_DRIVER. That notification revokes every slice at
- * once and does not wait: a work item unregisters the parent, which may last as long as a VM
- * keeps a slice open. Meanwhile the function may be bound to another driver, but it can
- * neither be adopted again nor be bound to this driver.
+ * The function's device lock serializes adoption with the driver core: if a holder of that
+ * lock sees a bound driver, BUS_NOTIFY_UNBIND_DRIVER will follow. The handler of that
+ * notification revokes every slice at once and does not wait. A work item then unregisters
+ * the parent, which takes as long as a VM keeps a slice open. Meanwhile the function may be
+ * bound to another driver, but it can neither be adopted again nor be bound to this driver.
  *
- * The function's directory must not be removed before its contents. So the function's
- * removal waits for that work item, like removing a function from vfio-pci waits for its VM.
- * The removal waits in a notifier. Until it ends, nobody can register or unregister a
- * notifier for the PCI bus, and a caller that tries blocks all others that notify. There is
- * no other place to wait: the rest of the removal is inside the driver core.
+ * The function's directory in sysfs must not be removed before the parent's entries in it.
+ * So the function's removal waits for that work item, like removing a function from vfio-pci
+ * waits for its VM. The removal waits in a notifier. Until that notifier returns, nobody can
+ * register or unregister a notifier for the PCI bus, and a caller that tries to do so blocks
+ * all further notifications. There is no other place to wait: the rest of the removal is
+ * inside the driver core.
  */
 #include <linux/completion.h>
 #include <linux/device/bus.h>
@@ -72,9 +73,9 @@ static void vgpu_adopted_cut_off(struct vgpu_parent *parent)
 }
 
 /*
- * Wait if the parent was revoked. A driver that is bound again while its function is being
- * removed is unbound after BUS_NOTIFY_DEL_DEVICE, and always before
- * BUS_NOTIFY_REMOVED_DEVICE.
+ * Wait for the parent to be unregistered if it was revoked. A driver may be bound again
+ * while its function is being removed. It is then unbound after BUS_NOTIFY_DEL_DEVICE, and
+ * always before BUS_NOTIFY_REMOVED_DEVICE.
  */
 static void vgpu_adopted_await(struct vgpu_parent *parent)
 {
@@ -148,8 +149,8 @@ static int vgpu_adopt_function(struct pci_dev *pdev, bool attach_permit)
 	ret = vgpu_parent_register(parent);
 	if (ret) {
 		/*
-		 * The function's removal may have found the parent in the list, and may
-		 * wait.
+		 * The function's removal may have found the parent in the list, and may be
+		 * waiting for @left.
 		 */
 		complete_all(&parent->left);
 		vgpu_parent_destroy(parent);
@@ -161,14 +162,14 @@ static int vgpu_adopt_function(struct pci_dev *pdev, bool attach_permit)
 /**
  * vgpu_adopt - share a function that stays bound to its driver
  * @name: PCI address
- * @attach_permit: opening a slice consumes a permit, from the beginning
+ * @attach_permit: initial value of the setting by which opening a slice consumes a permit
  *
  * Does not wait while a driver is being bound or unbound, because that may never end.
  *
  * Return: 0; -ENODEV if there is no such function; -ENXIO if no driver is bound to it;
- * -EAGAIN while one is being bound or unbound; -EEXIST if it is shared already; -EBUSY
- * while slices of an earlier adoption are open; -EOPNOTSUPP if its driver shares it by
- * itself; -ESHUTDOWN while the module is being unloaded; or -ENOMEM.
+ * -EAGAIN while a driver is being bound or unbound; -EEXIST if the function is shared
+ * already; -EBUSY while slices of an earlier adoption are open; -EOPNOTSUPP if its driver
+ * has mdev types itself; -ESHUTDOWN while the module is being unloaded; or -ENOMEM.
  */
 int vgpu_adopt(const char *name, bool attach_permit)
 {
@@ -214,8 +215,8 @@ static int vgpu_adopted_close(struct vgpu_parent *parent)
  * The accelerator's tenants are removed with it.
  *
  * Return: 0; -ENODEV if it was not adopted, or is being removed; -EBUSY while it has slices;
- * -EINPROGRESS if the removal has begun but takes long, because somebody was creating a
- * slice and that wakes the function's driver.
+ * -EINPROGRESS if the removal has begun but takes long. That happens if a slice was being
+ * created, because its creation resumes the function through its driver.
  */
 int vgpu_release(const char *name)
 {
@@ -225,15 +226,15 @@ int vgpu_release(const char *name)
 	if (!parent)
 		return -ENODEV;
 	/*
-	 * Under this lock, because an accelerator is in the list before the mdev core knows
-	 * it.
+	 * This lock is taken because an accelerator is in the list before it is registered
+	 * with the mdev core.
 	 */
 	mutex_lock(&vgpu_adoption_lock);
 	ret = vgpu_adopted_close(parent);
 	mutex_unlock(&vgpu_adoption_lock);
 	/*
-	 * No VM has a slice, so this does not take long for that reason; but waiting here
-	 * blocks other netlink families.
+	 * No VM has a slice open, so no VM delays the removal. The wait is limited
+	 * nevertheless, because it blocks other netlink families.
 	 */
 	if (!ret && !wait_for_completion_timeout(&parent->left, HZ))
 		ret = -EINPROGRESS;

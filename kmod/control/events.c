@@ -25,7 +25,10 @@ void vgpu_event_source_init(struct vgpu_event_source *source, bool of_slice)
 	source->of_slice = of_slice;
 }
 
-/* Call this before the source's storage is freed; new events may be noted afterwards. */
+/*
+ * Remove a source from the list and clear it. Call this before its storage is freed. If
+ * the storage stays, new events may be noted for the source afterwards.
+ */
 void vgpu_event_source_forget(struct vgpu_event_source *source)
 {
 	bool of_slice = source->of_slice;
@@ -116,9 +119,9 @@ static void vgpu_event_collect(struct vgpu_event_source *source, enum vgpu_event
  * vgpu_event_note - note an event that a guest can cause often
  * @engine: engine->lock held
  * @source: the slice or tenant of the event
- * @kind: of the event
- * @detail: as the kind's message needs it
- * @detail2: as the kind's message needs it
+ * @kind: kind of the event
+ * @detail: meaning depends on @kind
+ * @detail2: meaning depends on @kind
  */
 void vgpu_event_note(struct vgpu_engine *engine, struct vgpu_event_source *source,
 		     enum vgpu_event_kind kind, u64 detail, u64 detail2)
@@ -136,8 +139,8 @@ void vgpu_event_note(struct vgpu_engine *engine, struct vgpu_event_source *sourc
 }
 
 /*
- * The scheduler has counted @throttles so far; that count restarts when the party is added
- * again.
+ * @throttles: how many throttles the scheduler has counted for the source. The count
+ *	restarts when the slice or group is added to the scheduler again.
  */
 static void vgpu_event_check_throttles(struct vgpu_engine *engine,
 				       struct vgpu_event_source *source, u64 throttles)

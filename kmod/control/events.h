@@ -73,14 +73,15 @@ struct vgpu_event_note {
 
 /**
  * struct vgpu_event_source - a slice or a tenant, as the subject of events
- * @node: in vgpu_events.late, if it has notes or is throttled
- * @of_slice: embedded in struct vgpu_device, else in struct vgpu_tenant
+ * @node: in vgpu_events.late, if the source has notes or is throttled
+ * @of_slice: the source is embedded in struct vgpu_device, else in struct
+ *	vgpu_tenant
  * @throttled: listeners have been, or will be, informed that it is throttled
  * @throttles: how many throttles of the scheduler's count are noted
  * @quiet_until_ns: until then notes are only collected
  * @notes: by kind
  *
- * engine->lock.
+ * Protected by engine->lock.
  */
 struct vgpu_event_source {
 	struct list_head node;
@@ -102,7 +103,7 @@ struct vgpu_event_source {
  * @dropped: events lost for lack of space or memory
  * @queue: a ring
  *
- * engine->lock.
+ * Protected by engine->lock.
  */
 struct vgpu_events {
 	struct list_head late;

@@ -11,7 +11,7 @@ struct vgpu_binding;
  * struct vgpu_executor - an open file of /dev/vgpumgr-exec
  * @lock: serializes binding; outside all other locks
  * @binding: to the slice that it serves; set once under @lock
- * @log: limits its lines in the log
+ * @log: rate limit of its lines in the log
  */
 struct vgpu_executor {
 	struct mutex lock;	/* binding */

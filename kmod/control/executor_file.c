@@ -78,7 +78,7 @@ static long vgpu_executor_refused(struct vgpu_executor *executor, const guid_t *
 	return ret;
 }
 
-/* Why an unbound file could not be bound to a slice. */
+/* Return the name of what prevented the binding of an unbound file to a slice. */
 static const char *vgpu_executor_bind_fault(int ret)
 {
 	switch (ret) {

@@ -30,7 +30,7 @@ static const char *const vgpu_fault_names[] = {
 
 /**
  * vgpu_log_init - initialize the limit of log lines of one slice or executor
- * @log: its own
+ * @log: the limit, one for each slice or executor
  *
  * The kernel's summary of suppressed lines does not name the object, so it is turned off.
  */
@@ -81,10 +81,11 @@ void vgpu_restoring_refused(struct vgpu_device *device, const char *fault)
 /**
  * vgpu_device_note_error - record why a slice stopped
  * @device: the slice, engine->lock held
- * @error: enum vgpu_error; only the first one is kept, and none for a revoked slice
+ * @error: enum vgpu_error; only the first error of a slice is kept, and no error of a
+ *	revoked slice
  * @index: number of the item at fault
  *
- * Return: true for the first one.
+ * Return: true if @error was kept.
  */
 bool vgpu_device_note_error(struct vgpu_device *device, u32 error, u32 index)
 {

@@ -9,7 +9,9 @@
 
 #include "control/netlink.h"
 
-/* Counts additions and removals of objects; odd, because 0 means unknown in a dump. */
+/*
+ * Counts additions and removals of objects. It starts at 1, because 0 means unknown in a dump.
+ */
 static atomic_t vgpu_objects_seq = ATOMIC_INIT(1);
 
 /* Not const, because the policy takes a plain pointer before 6.8. */

@@ -11,13 +11,13 @@
 
 /**
  * struct vgpu_cursor - the last object a dump has written
- * @gpu: its GPU, or the only one to dump
+ * @gpu: GPU of that object, or the only GPU to dump
  * @only: dump no other GPU
  * @begun: @gpu was found
  * @gpu_done: everything of @gpu is written
  * @tenant: id of the last tenant of @gpu, 0 before the first
- * @slice: of @gpu; any UUID before the first
- * @slice_valid: @slice was written
+ * @slice: UUID of the last slice of @gpu; valid with @slice_valid
+ * @slice_valid: a slice of @gpu was written
  */
 struct vgpu_cursor {
 	char gpu[VGPU_GPU_NAME_BYTES];
@@ -182,11 +182,15 @@ static int vgpu_dump(struct sk_buff *skb, struct netlink_callback *cb,
 		vgpu_parent_unlock(parent);
 	}
 	/*
-	 * No step holds all locks at once: this number shows changes in the
-	 * next or last message.
+	 * No step holds all locks at once, so objects may be added or removed
+	 * between steps. This number makes the next or last message report such
+	 * a change.
 	 */
 	cb->seq = vgpu_netlink_objects();
-	/* Not at the start of the dump, because Linux 6.1 cannot return a message there. */
+	/*
+	 * This check is not made at the start of the dump, because Linux 6.1
+	 * cannot return an error text there.
+	 */
 	if (cursor->only && !cursor->begun) {
 		NL_SET_ERR_MSG(cb->extack, "gpu: there is no such GPU");
 		return -ENODEV;

@@ -74,7 +74,8 @@ static int vgpu_event_put(struct sk_buff *skb, const char *gpu, u64 seq,
 
 /*
  * Work queue only. Skips @lost numbers, so that listeners that do not know
- * VGPUMGR_CMD_LOST_NTF see the gap. Returns false without memory, and then uses no number.
+ * VGPUMGR_CMD_LOST_NTF see the gap. Returns false if there is no memory; then no number is
+ * used.
  */
 static bool vgpu_event_send(struct vgpu_engine *engine, const struct vgpu_event *event,
 			    u32 lost)
@@ -196,8 +197,9 @@ static void vgpu_event_name_opener(struct vgpu_event *event, const struct vgpu_d
 }
 
 /*
- * Queue an event about @device, else about @tenant, else about the GPU only. The collected
- * events of a removed object go first, because nothing may follow its removal.
+ * Queue an event about @device; without a @device, about @tenant; without both, about the
+ * GPU. The collected events of a removed object are queued first, because no event may
+ * follow the object's removal.
  */
 static void vgpu_event_queue(struct vgpu_engine *engine, u8 command,
 			     struct vgpu_tenant *tenant, struct vgpu_device *device)
@@ -277,7 +279,7 @@ static void vgpu_events_later(struct work_struct *work)
 
 /**
  * vgpu_events_start - prepare an engine for events
- * @engine: engine->lock is initialized
+ * @engine: the engine; its lock is initialized
  *
  * Return: 0 or -ENOMEM.
  */
@@ -297,7 +299,7 @@ int vgpu_events_start(struct vgpu_engine *engine)
 
 /**
  * vgpu_events_stop - send the queue and stop
- * @engine: without devices and tenants, its thread ended
+ * @engine: the engine; it has no devices and tenants, and its thread has ended
  */
 void vgpu_events_stop(struct vgpu_engine *engine)
 {

@@ -56,7 +56,10 @@ int vgpu_gpu_set(struct sk_buff *request, struct genl_info *info)
 	void *header;
 	int ret;
 
-	/* Allocated before the change, because a change must not be followed by -ENOMEM. */
+	/*
+	 * Allocate the reply before the change, because a request that has
+	 * changed something must not fail.
+	 */
 	skb = vgpu_reply_new(info, VGPUMGR_CMD_GPU_SET, &header);
 	if (!skb)
 		return -ENOMEM;

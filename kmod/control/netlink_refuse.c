@@ -62,7 +62,7 @@ void vgpu_refuse_adoption(struct genl_info *info, int ret)
 /**
  * vgpu_refuse_gpu - report why a change of a GPU was refused
  * @info: the request
- * @fault: the parameter
+ * @fault: the parameter that the scheduler refused
  * @in_use: the value is legal, but tenants rely on the present one
  */
 void vgpu_refuse_gpu(struct genl_info *info, enum vgpu_sched_field fault, bool in_use)
@@ -117,7 +117,7 @@ static void vgpu_refuse_cap(struct genl_info *info, const struct vgpu_parent *pa
 /**
  * vgpu_refuse_tenant - report why the parameters of a tenant were refused
  * @info: the request
- * @fault: the parameter
+ * @fault: the parameter that the scheduler refused
  * @parent: the GPU
  * @params: the requested parameters, completed with those that the request
  *	omits
@@ -202,7 +202,7 @@ void vgpu_refuse_tenant(struct genl_info *info, enum vgpu_sched_field fault,
 /**
  * vgpu_refuse_slice - report why the parameters of a slice were refused
  * @info: the request
- * @fault: the parameter
+ * @fault: the parameter that the scheduler refused
  * @parent: the GPU
  * @params: the requested parameters, completed with those that the request
  *	omits

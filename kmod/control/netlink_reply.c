@@ -184,7 +184,10 @@ int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant)
 		return 0;
 
 	spin_lock_irq(&engine->lock);
-	/* The lag first, because reading it charges the time until now. */
+	/*
+	 * Read the lag first, because that charges the time until now and so
+	 * changes the counters.
+	 */
 	now_ns = vgpu_engine_advance(engine, ktime_get_ns());
 	lag_ns = vgpu_group_lag_ns(&engine->sched, &tenant->group, now_ns);
 	vgpu_engine_settle(engine, &tenant->group, now_ns);

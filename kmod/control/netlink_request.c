@@ -255,7 +255,10 @@ int vgpu_tenant_set(struct sk_buff *request, struct genl_info *info)
 	ret = vgpu_require(info, VGPUMGR_A_TENANT_TENANT);
 	if (ret)
 		return ret;
-	/* Allocated before the change, because a change must not be followed by -ENOMEM. */
+	/*
+	 * Allocate the reply before the change, because a request that has
+	 * changed something must not fail.
+	 */
 	skb = vgpu_reply_new(info, VGPUMGR_CMD_TENANT_SET, &header);
 	if (!skb)
 		return -ENOMEM;

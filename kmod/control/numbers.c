@@ -23,7 +23,7 @@ void __init vgpu_numbers_init(void)
 /**
  * vgpu_id_next - get an id that no tenant has had
  *
- * Return: larger than 0 and than all ids before.
+ * Return: the id, larger than 0 and than all earlier ids.
  */
 u64 vgpu_id_next(void)
 {
@@ -33,7 +33,7 @@ u64 vgpu_id_next(void)
 /**
  * vgpu_generation_next - get a generation that no tenant and no GPU has had
  *
- * Return: larger than 0 and than all generations before.
+ * Return: the generation, larger than 0 and than all earlier generations.
  */
 u64 vgpu_generation_next(void)
 {

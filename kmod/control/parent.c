@@ -44,7 +44,7 @@ static ssize_t attach_show(struct device *dev, struct device_attribute *attr, ch
 /**
  * vgpu_attr_refused - log that a write to an attribute changed nothing
  * @dev: the accelerator or slice
- * @attribute: the one written
+ * @attribute: name of the attribute
  * @ret: the reason, a negative errno
  *
  * Return: @ret.
@@ -58,7 +58,7 @@ int vgpu_attr_refused(struct device *dev, const char *attribute, int ret)
 /**
  * vgpu_attr_refused_for - like vgpu_attr_refused(), for an attribute with several fields
  * @dev: the accelerator or slice
- * @attribute: the one written
+ * @attribute: name of the attribute
  * @field: the field at fault, possibly as the writer spelled it
  * @ret: the reason, a negative errno
  *
@@ -189,8 +189,8 @@ static ssize_t features_show(struct device *dev, struct device_attribute *attr, 
 static DEVICE_ATTR_RO(features);
 
 /*
- * Reading it from the function takes CAP_SYS_ADMIN. All ones mean that the function does not
- * answer.
+ * This attribute is readable by everybody; reading the serial number from configuration
+ * space takes CAP_SYS_ADMIN. All ones mean that the function does not answer.
  */
 static ssize_t serial_show(struct device *dev, struct device_attribute *attr, char *text)
 {
@@ -282,8 +282,9 @@ struct vgpu_parent *vgpu_parent_create(struct pci_dev *pdev, const struct vgpu_e
  * vgpu_parent_revoke - revoke all slices of an accelerator, and refuse new ones
  * @parent: parent->lock held
  *
- * Does not wait. The mdev core removes one slice after the other. All are revoked first, so
- * that none continues to work while the VM of another is slow.
+ * Does not wait. The mdev core removes one slice after the other. All slices are revoked
+ * first, so that no slice continues to work while the mdev core waits for the VM of another
+ * slice.
  */
 void vgpu_parent_revoke(struct vgpu_parent *parent)
 {
@@ -295,9 +296,7 @@ void vgpu_parent_revoke(struct vgpu_parent *parent)
 		vgpu_device_revoke(device);
 }
 
-/*
- * @tell: report the removal, before its name can be used again.
- */
+/* @tell: report the removal, before the accelerator's name can be used again. */
 static void vgpu_parent_forget(struct vgpu_parent *parent, bool tell)
 {
 	mutex_lock(&parent->lock);
@@ -313,8 +312,8 @@ static void vgpu_parent_forget(struct vgpu_parent *parent, bool tell)
 
 /*
  * The driver core adds and removes the attributes of a function that is bound to this
- * driver. An adopted accelerator is added to the list before its attributes, because they
- * look it up.
+ * driver. An adopted accelerator is added to the list before its attributes, because the
+ * attributes look up the accelerator in the list.
  */
 static int vgpu_parent_add_attrs(struct vgpu_parent *parent)
 {
@@ -357,7 +356,10 @@ int vgpu_parent_register(struct vgpu_parent *parent)
 attrs:
 	vgpu_parent_remove_attrs(parent);
 forget:
-	/* Another process may have found it in the list and configured a tenant. */
+	/*
+	 * Another process may have found the accelerator in the list and configured a
+	 * tenant.
+	 */
 	mutex_lock(&parent->lock);
 	vgpu_parent_revoke(parent);
 	mutex_unlock(&parent->lock);
@@ -366,8 +368,10 @@ forget:
 }
 
 /**
- * vgpu_parent_unregister - the reverse; waits until every VM has closed its slice
- * @parent: revoked
+ * vgpu_parent_unregister - the reverse of vgpu_parent_register()
+ * @parent: the accelerator, revoked
+ *
+ * Waits until every VM has closed its slice.
  */
 void vgpu_parent_unregister(struct vgpu_parent *parent)
 {
@@ -378,7 +382,7 @@ void vgpu_parent_unregister(struct vgpu_parent *parent)
 
 /**
  * vgpu_parent_destroy - stop the engine
- * @parent: not registered; the caller's reference is released
+ * @parent: the accelerator, not registered; the caller's reference is released
  */
 void vgpu_parent_destroy(struct vgpu_parent *parent)
 {

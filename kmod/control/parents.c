@@ -25,11 +25,11 @@ struct vgpu_parent *vgpu_parent_find(const char *name)
 /**
  * vgpu_parent_of - find the accelerator of a device
  * @dev: a PCI function. Either its device lock is held, or one of the attributes in its
- *	directory ``vgpu`` is in use: they are removed before the accelerator is
+ *	directory ``vgpu`` is in use: these attributes are removed before the accelerator is
  *
  * The driver data cannot be used for this, because an adopted function has another driver.
  *
- * Return: the accelerator, or NULL if the device is none.
+ * Return: the accelerator, or NULL if the device is not an accelerator.
  */
 struct vgpu_parent *vgpu_parent_of(const struct device *dev)
 {
@@ -43,10 +43,10 @@ struct vgpu_parent *vgpu_parent_of(const struct device *dev)
 
 /**
  * vgpu_parent_next - iterate over all accelerators without blocking additions or removals
- * @name: of the last one, or an empty string
- * @inclusive: the one of this name is still to be visited
+ * @name: name of the last accelerator visited, or an empty string
+ * @inclusive: the accelerator called @name is still to be visited
  *
- * A caller that waits for parent->lock may wait for long, and must not block the list.
+ * A caller may wait for parent->lock for a long time, so the list is not locked meanwhile.
  *
  * Return: the accelerator with the next name, with a reference, or NULL.
  */

@@ -35,7 +35,7 @@ void vgpu_policy_choose(struct vgpu_sched_params *params, enum vgpu_policy polic
 /**
  * vgpu_parent_configure - change how an accelerator is shared
  * @parent: the accelerator, parent->lock held
- * @params: all of them
+ * @params: all parameters
  * @fault: out, with -ERANGE and -EBUSY: the parameter the scheduler refused
  *
  * Return: 0; -ERANGE for an illegal value; -EBUSY for a value that would break

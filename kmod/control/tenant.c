@@ -32,7 +32,7 @@ static bool vgpu_tenant_name_valid(const char *name)
 
 /**
  * vgpu_tenant_find - find a tenant by name
- * @parent: where
+ * @parent: the accelerator
  * @name: any string
  *
  * Return: the tenant, configured or not, or NULL.
@@ -103,7 +103,10 @@ static void vgpu_tenant_free(struct vgpu_tenant *tenant)
 	kfree(tenant);
 }
 
-/* Free an unconfigured tenant with its last device. */
+/*
+ * Count one device less; free the tenant if that was its last device and it is not
+ * configured.
+ */
 static void vgpu_tenant_forget_device(struct vgpu_tenant *tenant)
 {
 	tenant->devices--;
@@ -205,7 +208,10 @@ vgpu_tenant_schedule(struct vgpu_tenant *tenant, const struct vgpu_group_params 
 				if (vgpu_device_waits(device, tenant))
 					vgpu_device_schedule(device, now_ns);
 	}
-	/* The throttle or hold that the engine sleeps for may be over. */
+	/*
+	 * The engine may sleep until the end of a throttle or hold that the change has
+	 * ended.
+	 */
 	if (!fault)
 		vgpu_engine_kick(engine);
 	spin_unlock_irq(&engine->lock);
@@ -214,14 +220,14 @@ vgpu_tenant_schedule(struct vgpu_tenant *tenant, const struct vgpu_group_params 
 
 /**
  * vgpu_tenant_configure - create a tenant's group or change its parameters
- * @parent: where
- * @name: of the tenant
- * @params: all of them
- * @fault: out, with -ERANGE and -ENOSPC: what the scheduler refused;
- *	VGPU_FIELD_SLICES for parameters of a slice that waits for the tenant
+ * @parent: the accelerator
+ * @name: name of the tenant
+ * @params: all parameters of the group
+ * @fault: out, with -ERANGE and -ENOSPC: what the scheduler refused; VGPU_FIELD_SLICES
+ *	for parameters of a slice that waits for the tenant
  *
- * Return: 0; -EINVAL for the name, -ERANGE for a parameter, -ENOSPC if the policy has no
- * place for its slices, -ENOMEM.
+ * Return: 0; -EINVAL for an invalid name, -ERANGE for an invalid parameter, -ENOSPC if
+ * the policy has no place for the tenant's slices, -ENOMEM.
  */
 int vgpu_tenant_configure(struct vgpu_parent *parent, const char *name,
 			  const struct vgpu_group_params *params,
@@ -267,7 +273,7 @@ int vgpu_tenant_unconfigure(struct vgpu_tenant *tenant)
 /**
  * vgpu_device_set_params - change weight and cap of a slice inside its group
  * @device: the slice, with or without a tenant
- * @params: all of them
+ * @params: all parameters of the slice
  * @fault: out, with -ERANGE: the parameter the scheduler refused
  *
  * Return: 0 or -ERANGE.
@@ -310,15 +316,15 @@ static bool vgpu_device_has_place(struct vgpu_device *device, const struct vgpu_
 /**
  * vgpu_device_assign - make a slice part of a tenant's group
  * @device: the slice
- * @name: of the tenant; until it is configured, the slice is inert
+ * @name: name of the tenant; until the tenant is configured, the slice is inert
  * @params: weight and cap inside the group
  * @fault: out, with -ERANGE and -ENOSPC: the parameter the scheduler refused
  *
- * Naming the present tenant only changes the parameters.
+ * If the slice already belongs to this tenant, only its parameters change.
  *
- * Return: 0; -EINVAL for the name; -EBUSY if another tenant's device is open; -ENOENT if
- * the device is being removed; -ERANGE for a parameter; -ENOSPC if the policy has no
- * place for the device; -ENOMEM.
+ * Return: 0; -EINVAL for an invalid name; -EBUSY if the device is open and belongs to
+ * another tenant; -ENOENT if the device is being removed; -ERANGE for an invalid
+ * parameter; -ENOSPC if the policy has no place for the device; -ENOMEM.
  */
 int vgpu_device_assign(struct vgpu_device *device, const char *name,
 		       const struct vgpu_slice_params *params,
@@ -375,7 +381,7 @@ int vgpu_device_assign(struct vgpu_device *device, const char *name,
  * vgpu_device_unassign - take a slice out of its tenant's group, if it has one
  * @device: the slice; inert afterwards
  *
- * On behalf of an operator, the caller first checks that the device is not open.
+ * A caller that acts for an operator first checks that the device is not open.
  */
 void vgpu_device_unassign(struct vgpu_device *device)
 {
@@ -394,8 +400,8 @@ void vgpu_device_unassign(struct vgpu_device *device)
 }
 
 /**
- * vgpu_tenants_free - free all tenants of an accelerator, which have no devices
- * @parent: the accelerator
+ * vgpu_tenants_free - free all tenants of an accelerator
+ * @parent: the accelerator; its tenants have no devices
  */
 void vgpu_tenants_free(struct vgpu_parent *parent)
 {

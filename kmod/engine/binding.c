@@ -4,10 +4,10 @@
  * closed, the slice is removed, or the gate fails. The binding holds a reference to its slice,
  * never the other way around.
  *
- * The executor is not monitored. If it hangs, or has died while other processes still have its
- * file open, this is noticed when its gate is next requested: an executor that does not answer
- * within the gate's limit (lending.c) is killed and unbound. Until then it harms no slice
- * except its own.
+ * The executor is not monitored. It may hang, or die while other processes still have its file
+ * open. The module notices that only at the next request to its gate: an executor that does
+ * not answer within the gate's limit (lending.c) is killed and unbound. Until then such an
+ * executor harms only its own slice.
  *
  * When an executor ends, the state of its children is unknown. Their windows are lost, and
  * stay closed until the next executor has reported that none of those children is left.
@@ -48,7 +48,10 @@ static void vgpu_binding_leave(struct vgpu_binding *binding)
 		vgpu_reports.raise(device, VGPU_VECTOR_COMPLETION);
 }
 
-/* The gate was found lost under a lock under which the binding cannot end. */
+/*
+ * Work item: ends a binding whose gate was found not to work. The finder holds a lock under
+ * which the binding cannot end.
+ */
 static void vgpu_binding_end_later(struct work_struct *work)
 {
 	struct vgpu_binding *binding = container_of(work, struct vgpu_binding, end);
@@ -101,7 +104,7 @@ struct vgpu_binding *vgpu_binding_create(void)
  * @device: the slice, parent->lock held, so that the engine does not change and the slice is
  *	not removed
  *
- * Return: 0 or a negative errno, as struct vgpu_exec_bind says.
+ * Return: 0 or a negative errno; struct vgpu_exec_bind lists them.
  */
 int vgpu_binding_attach(struct vgpu_binding *binding, struct vgpu_device *device)
 {
@@ -133,7 +136,7 @@ int vgpu_binding_attach(struct vgpu_binding *binding, struct vgpu_device *device
  * vgpu_binding_end - release a slice's executor, if it has one
  * @device: the slice, engine->lock held
  *
- * Return: true if the guest is to be interrupted, which the caller does without locks held.
+ * Return: true if the caller must interrupt the guest after it has released its locks.
  */
 bool vgpu_binding_end(struct vgpu_device *device)
 {
@@ -146,8 +149,9 @@ bool vgpu_binding_end(struct vgpu_device *device)
 	list_for_each_entry_safe(child, next, &device->children, node)
 		vgpu_child_end(child);
 	/*
-	 * Together with the last child: otherwise the gate would be asked again, and the next
-	 * executor would pay for it.
+	 * Report the loss of the gate together with the end of the last child. Otherwise the
+	 * arbiter would send the gate another request, and the next executor would be charged
+	 * for it.
 	 */
 	vgpu_lending_gate_is_gone(device, ktime_get_ns());
 	spin_lock(&device->windows.lock);
@@ -160,14 +164,14 @@ bool vgpu_binding_end(struct vgpu_device *device)
 
 /**
  * vgpu_binding_release - handle the closing of the file
- * @binding: no call of its executor is in progress
+ * @binding: the binding; no call on its file is in progress
  */
 void vgpu_binding_release(struct vgpu_binding *binding)
 {
 	vgpu_binding_leave(binding);
 	/*
-	 * The work is not queued again. The module may be unloaded soon after its files are
-	 * closed.
+	 * Cancel the work or wait for it, because the module may be unloaded soon after its
+	 * files are closed. The work is not queued again after vgpu_binding_leave().
 	 */
 	if (cancel_work_sync(&binding->end))
 		kref_put(&binding->refs, vgpu_binding_free);
@@ -178,7 +182,7 @@ void vgpu_binding_release(struct vgpu_binding *binding)
  * vgpu_binding_ask_gate - request that a slice's gate be closed or opened
  * @device: the slice, engine->lock held
  * @close: close the gate; otherwise open it
- * @sequence: of the request
+ * @sequence: number of the request
  */
 void vgpu_binding_ask_gate(struct vgpu_device *device, bool close, u64 sequence)
 {

@@ -15,15 +15,15 @@ struct vgpu_device;
 
 /**
  * struct vgpu_binding - an executor that serves a slice whose engine lends
- * @refs: its file, and @end while it is queued
+ * @refs: one for its file, and one for @end while that work is queued
  * @device: its slice, with a reference
  * @pid: the process that bound, to be killed if its gate fails
  * @page: struct vgpu_lease_page
- * @wait: for events; one thread waits, and is woken under engine->lock. That thread can
- *	make waking slow, by an epoll that others watch; but it has the file from root,
- *	and no child ever has the file
+ * @wait: where one thread waits for events; woken under engine->lock. If that thread
+ *	waits through an epoll that other epolls watch, waking is slow. This is accepted,
+ *	because the file comes from root and no child ever gets it
  * @reading: a thread is in read()
- * @end: work that ends the binding where that cannot be done at once
+ * @end: work that ends the binding, for callers that cannot do so at once
  * @ended: every call fails from now on; protected by engine->lock, like all fields below
  * @gate: requested state of the gate; valid with @gate_sequence
  * @gate_sequence: of the last request to it, 0 for none

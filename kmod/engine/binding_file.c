@@ -64,7 +64,7 @@ static ssize_t vgpu_binding_read_event(struct vgpu_binding *binding, struct file
 	for (;;) {
 		if (READ_ONCE(binding->ended))
 			return -ENODEV;
-		/* The gate goes first, because other slices wait for it. */
+		/* Report the gate's request first, because other slices wait for it. */
 		if (vgpu_gate_event(binding, &event) ||
 		    vgpu_windows_event(binding->device, &event))
 			break;
@@ -112,8 +112,8 @@ ssize_t vgpu_binding_read(struct vgpu_binding *binding, struct file *file, char 
 __poll_t vgpu_binding_poll(struct vgpu_binding *binding, struct file *file, poll_table *wait)
 {
 	/*
-	 * Several threads that get here at once may all pass; each then adds one more
-	 * wait, which is few.
+	 * Several threads that get here at once may all pass this check. Each of them
+	 * adds one wait, and so few waits are harmless.
 	 */
 	if (vgpu_poll_waits(wait) && waitqueue_active(&binding->wait))
 		return EPOLLERR;
@@ -244,8 +244,8 @@ static long vgpu_binding_window(struct vgpu_binding *binding, void __user *user,
 	if (ret)
 		goto put;
 	/*
-	 * Entering comes last: a later failure would have to be undone while others can
-	 * see the child.
+	 * Put the child into the window last. If a later step failed, this would have
+	 * to be undone while others can see the child.
 	 */
 	ret = vgpu_window_files_announce(&files, &window, user) ?:
 	      vgpu_child_enter(binding, child, files.file[0]);

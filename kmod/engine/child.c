@@ -4,8 +4,8 @@
  * publishes whether it works, and the files to access them. Its threads send requests for
  * leases and signals for their guest with write(), and wait with read().
  *
- * A child is code of its tenant. It gets no other files, and its statements are not trusted
- * where they matter to other tenants.
+ * A child runs code of its tenant. It gets no other files, and what it writes is not trusted
+ * where that matters to other tenants.
  */
 #include <linux/anon_inodes.h>
 #include <linux/gfp.h>
@@ -28,8 +28,8 @@
 #define VGPU_REQUEST_NS		(20 * NSEC_PER_USEC)
 #define VGPU_REQUEST_BURST	1000
 /*
- * How long a thread that asks too often waits: less than a burst lasts, so that the full rate
- * can be reached.
+ * How long a thread sleeps before it tries again to send a request. This is less than the time
+ * in which a full burst is earned, so the full rate can be reached.
  */
 #define VGPU_REQUEST_WAIT_NS	NSEC_PER_MSEC
 
@@ -81,7 +81,7 @@ void vgpu_child_put(struct vgpu_child *child)
 
 /**
  * vgpu_child_start - add a child to its slice and the arbiter
- * @child: in the window, engine->lock held; its slice keeps a reference until it ends
+ * @child: in the window, engine->lock held; its slice keeps a reference until the child ends
  */
 void vgpu_child_start(struct vgpu_child *child)
 {
@@ -96,7 +96,7 @@ void vgpu_child_start(struct vgpu_child *child)
 
 /**
  * vgpu_child_end - remove a child
- * @child: in its slice's list, engine->lock held; the list's reference is released
+ * @child: in its slice's list, engine->lock held; the list's reference to it is released
  */
 void vgpu_child_end(struct vgpu_child *child)
 {
@@ -139,9 +139,10 @@ static bool vgpu_child_has_news(const struct vgpu_child *child)
 }
 
 /*
- * The child is woken under a lock that others need, so waking must be fast. One thread waits at
- * a time, and none by poll(): any number of other epolls can watch an epoll that watches the
- * file, and all of them would be woken under that lock.
+ * The child is woken under engine->lock, which other slices need, so waking must be fast.
+ * Therefore only one thread waits at a time, and poll() does not wait. Any number of other
+ * epolls could watch an epoll that watches the file, and all of them would be woken under that
+ * lock.
  */
 static int vgpu_child_await_news(struct vgpu_child *child)
 {
@@ -175,9 +176,9 @@ static ssize_t vgpu_child_read(struct file *file, char __user *to, size_t count,
 }
 
 /*
- * Takes no lock, so threads that ask too often do not delay anybody else. The time until which
- * a slice has paid is never further in the past than one burst. @left_ns of the saved time is
- * left to other threads.
+ * Take one request from the slice's allowance, but leave @left_ns of the saved time to other
+ * threads. This takes no lock, so threads that send too many requests delay nobody else. The
+ * time up to which a slice has paid is never further in the past than one burst.
  */
 static bool vgpu_request_take(struct vgpu_device *device, s64 left_ns)
 {
@@ -196,8 +197,9 @@ static bool vgpu_request_take(struct vgpu_device *device, s64 left_ns)
 
 /*
  * Wait until the slice may send another request. Any signal ends the wait, not only a fatal
- * one, because the gate may have to freeze the child at once. A thread that does not wait could
- * take all requests, so it leaves those of one wait to the threads that do.
+ * one, because the gate may have to freeze the child at once. Non-blocking threads could
+ * otherwise take all requests, so they leave what is earned during one wait to blocking
+ * threads.
  */
 static int vgpu_child_await_request(struct vgpu_child *child, const struct file *file)
 {

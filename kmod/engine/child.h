@@ -13,15 +13,16 @@ struct vgpu_device;
 
 /**
  * struct vgpu_child - the kernel's state of one child of an executor
- * @refs: its file, its binding's list
+ * @refs: one for its file, one for its slice's list
  * @device: its slice, with a reference
  * @window: number of its window
- * @opened: the window's @opened when the child got it; engine->lock
+ * @opened: value of the window's @opened when the child got the window;
+ *	engine->lock
  * @node: in device->children until it ends; engine->lock
  * @stream: its stream in the arbiter; engine->lock
  * @attached: @stream is in the arbiter; engine->lock
  * @page: struct vgpu_stream_page, which the child writes
- * @wait: of the one thread that reads; woken under engine->lock
+ * @wait: where the one reading thread waits; woken under engine->lock
  * @reading: a thread waits in read()
  * @signals: rings and changes of the lease page that were not read yet
  * @ended: no more signals follow; engine->lock to write

@@ -17,7 +17,7 @@
 #include "options.h"
 
 #define VGPU_DMA_BYTES_MAX	(64U << 10)	/* the container's lock is held for one piece */
-#define VGPU_PATIENCE_JIFFIES	(10 * HZ)	/* for an item's turns on the engine */
+#define VGPU_PATIENCE_JIFFIES	(10 * HZ)	/* limit for an item's turns */
 
 static struct vgpu_option vgpu_dma_timeout_ms = {
 	.value = 30 * MSEC_PER_SEC,
@@ -42,7 +42,10 @@ static int vgpu_ring_access_locked(struct vgpu_ring *ring, u64 guest, void *data
 		  jiffies + msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms.value)));
 	ret = vfio_dma_rw(&ring->device->vdev, guest, data, bytes, write);
 	timer_delete_sync(&ring->watchdog);
-	/* Dropping a kill does no harm: @released or @revoked was set before it. */
+	/*
+	 * A fatal signal may be dropped here, because the killer has set @released or
+	 * @revoked first.
+	 */
 	if (signal_pending(current))
 		flush_signals(current);
 	if (!ret)
@@ -156,7 +159,7 @@ void vgpu_dma_init(struct vgpu_ring *ring)
 }
 
 /**
- * vgpu_dma_deadline - deadline for a wait, beginning now, until a slice is quiet
+ * vgpu_dma_deadline - deadline of a wait that begins now and ends when a slice is quiet
  *
  * Return: jiffies, long after any access to guest memory has ended.
  */

@@ -6,8 +6,8 @@
  * This is the hard case of an engine: a job can be neither split nor stopped, and the
  * device cannot be reset. So an item must be predicted to fit max_chunk, and its real
  * duration is charged. A job that is not done within a multiple of its prediction
- * wedges the engine until it is started again. There is at most one job, that of the
- * thread that waits for it.
+ * wedges the engine until it is started again. There is at most one job at a time, and
+ * the thread that started it waits for it.
  */
 #include <linux/debugfs.h>
 #include <linux/interrupt.h>
@@ -40,8 +40,8 @@
 #define EDU_CALIBRATION_RUNS	8
 #define EDU_CALIBRATION_N	1000000U
 #define EDU_CALIBRATION_N_MAX	64000000U
-#define EDU_CALIBRATION_RATIO	8	/* least duration of a long job, in fixed times */
-#define EDU_LATE_FACTOR		10	/* in predictions: charged at most this, then wedged */
+#define EDU_CALIBRATION_RATIO	8	/* shortest long job, in fixed times */
+#define EDU_LATE_FACTOR		10	/* largest charge of a job, in predictions */
 #define EDU_SWITCH_MAX_NS	(50 * NSEC_PER_USEC)
 #define EDU_IDLE_US		(2 * USEC_PER_SEC)
 
@@ -63,7 +63,7 @@ MODULE_PARM_DESC(engine_timeout_ms,
  * @lock: (spin, irq) protects @armed to @bound_ns
  * @armed: there is a job and it is not known to be done
  * @done_ns: when the last job was done
- * @bound_ns: until when the job is charged at most
+ * @bound_ns: latest time until which the job is charged
  * @base_ns: fixed time of a job, without its multiplications
  * @fact_ps: time of one multiplication, ps
  * @frozen: debugfs: pretend that the device stays busy
@@ -84,7 +84,7 @@ struct edu {
 	struct dentry *debugfs;
 };
 
-/* A function that was pulled out reads as all ones, so it is busy forever. */
+/* A function that was pulled out reads as all ones, so it seems to be busy forever. */
 static bool edu_is_busy(const struct edu *edu)
 {
 	return readl(edu->bar + EDU_REG_STATUS) & EDU_STATUS_BUSY || READ_ONCE(edu->frozen);
@@ -92,7 +92,8 @@ static bool edu_is_busy(const struct edu *edu)
 
 /*
  * The interrupt alone proves nothing: it may be spurious, or belong to a job that was
- * given up. A job is done when one is armed and the device is not busy.
+ * given up. The current job is done if a job is armed and the device is no longer
+ * busy.
  */
 static irqreturn_t edu_interrupt(int irq, void *data)
 {
@@ -139,8 +140,8 @@ static void edu_begin(struct edu *edu, u32 n, u64 bound_ns)
 	edu->bound_ns = bound_ns;
 	writel(n, edu->bar + EDU_REG_FACT);
 	/*
-	 * Wait until it is busy before releasing the lock: an old interrupt must not
-	 * end the job.
+	 * Wait until the device is busy before releasing the lock. Otherwise the
+	 * interrupt of an earlier job could end this one.
 	 */
 	readl(edu->bar + EDU_REG_STATUS);
 	spin_unlock_irq(&edu->lock);
@@ -177,8 +178,9 @@ static int edu_run(struct edu *edu, u32 n, u64 *done_ns, u32 *result)
 	bool done;
 
 	/*
-	 * Valid until the interrupt sets the real time. The interrupt may be lost, and
-	 * any caller of the scheduler charges the time until now.
+	 * Upper bound of the charge, until the interrupt sets the real end. It is
+	 * needed because the interrupt may be lost, and any call of the scheduler
+	 * charges the time until now.
 	 */
 	if (edu->engine)
 		vgpu_engine_busy_until(edu->engine, bound_ns);

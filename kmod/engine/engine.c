@@ -62,8 +62,8 @@ u64 vgpu_engine_advance(struct vgpu_engine *engine, u64 now_ns)
  * @group: of this engine
  * @now_ns: the present
  *
- * Call this before they are read, and before any call that would update them without a
- * trace.
+ * Call this before the counters are read, and before any call that would update them
+ * without a trace.
  *
  * Return: the present, as it must be passed to the scheduler.
  */
@@ -123,8 +123,8 @@ void vgpu_engine_stops(struct vgpu_engine *engine, u64 until_ns)
  * @engine: the engine; called by its thread, or by an interrupt while the thread waits
  * @until_ns: when the engine is done, however late the thread notices
  *
- * If an interrupt, or a kernel that rarely preempts itself, keeps the processor from the
- * thread, that costs the engine time but no tenant.
+ * The thread may get the processor late because of an interrupt, or because the kernel
+ * rarely preempts itself. That delay costs engine time, but no tenant is charged for it.
  */
 void vgpu_engine_busy_until(struct vgpu_engine *engine, u64 until_ns)
 {
@@ -139,7 +139,7 @@ void vgpu_engine_busy_until(struct vgpu_engine *engine, u64 until_ns)
  * vgpu_engine_wedge - record that the hardware does not answer any more
  * @engine: the engine; its thread only
  *
- * All work ends once @execute has returned, and no ring can be enabled.
+ * No ring can be enabled from now on, and all work ends once @execute has returned.
  */
 void vgpu_engine_wedge(struct vgpu_engine *engine)
 {
@@ -163,8 +163,8 @@ static void vgpu_engine_park(struct vgpu_engine *engine, u64 wake_at_ns)
 }
 
 /*
- * If the engine knows how long @item will last, bound the charge before anybody else can
- * take the lock: the thread may begin late.
+ * If the engine knows how long @item will last, set the bound of the charge before
+ * anybody else can take the lock, because the thread may begin late.
  */
 static void vgpu_engine_foresee(struct vgpu_engine *engine, const struct vgpu_item *item,
 				u64 *limit_ns)
@@ -217,7 +217,10 @@ static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit
 	return item;
 }
 
-/* The first item of @ring is complete. Its successor, if it may begin, is now the first. */
+/*
+ * Remove the first item of @ring, which is complete. Its successor becomes the first
+ * item if it may begin.
+ */
 static void vgpu_engine_item_done(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns)
 {
 	struct vgpu_slice *slice = &ring->device->slice;
@@ -234,10 +237,10 @@ static void vgpu_engine_item_done(struct vgpu_engine *engine, struct vgpu_ring *
 }
 
 /*
- * Charge a chunk that has just ended, whatever end was predicted. The owner also pays
- * for the next decision, but only within its timeslice and its caps. This comes before
- * the chunk's ring is gone, because a caller that waits for that reads the counters
- * next.
+ * Charge a chunk that has just ended: until now, even if another end was predicted. The
+ * owner also pays for the next decision, but only within its timeslice and its caps.
+ * Charge before the chunk's ring is released, because a caller that waits for the
+ * release then reads the counters.
  */
 static void vgpu_engine_stopped(struct vgpu_engine *engine, u64 now_ns)
 {
@@ -314,7 +317,10 @@ void vgpu_engine_kick(struct vgpu_engine *engine)
 	wake_up_process(engine->thread);
 }
 
-/* Announce the first item of @ring, which exists and may run, to the scheduler. */
+/*
+ * Announce the first item of @ring to the scheduler. The ring has an item, and the item
+ * may run.
+ */
 static void vgpu_engine_announce(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns)
 {
 	const struct vgpu_item *item = list_first_entry(&ring->ready, struct vgpu_item, node);
@@ -322,8 +328,8 @@ static void vgpu_engine_announce(struct vgpu_engine *engine, struct vgpu_ring *r
 	struct vgpu_slice *slice = &ring->device->slice;
 
 	/*
-	 * First, so that the gap since the last item is not learnt as a gap after its
-	 * kernel.
+	 * End the request first, so that the gap since the last item is not learnt as a
+	 * gap after that item's kernel.
 	 */
 	if (le16_to_cpu(item->desc.flags) & VGPU_DESC_END)
 		vgpu_slice_end_request(&engine->sched, slice, now_ns);
@@ -364,7 +370,7 @@ struct vgpu_sched_params vgpu_engine_params(struct vgpu_engine *engine)
 /**
  * vgpu_engine_configure - change how an engine is shared
  * @engine: the engine
- * @params: all of them; the caller serializes changes
+ * @params: all parameters; the caller serializes changes
  *
  * Return: VGPU_FIELD_NONE, or what the scheduler refused.
  */
@@ -388,7 +394,7 @@ enum vgpu_sched_field vgpu_engine_configure(struct vgpu_engine *engine,
  * @engine: zeroed storage
  * @ops: the implementation; it drives @pdev
  * @pdev: the accelerator
- * @name: of the accelerator
+ * @name: name of the accelerator
  *
  * Return: 0; -ERANGE if a switch takes longer than the scheduler allows; or another
  * negative errno. On error nothing is left behind.

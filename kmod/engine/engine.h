@@ -7,7 +7,10 @@
 struct vgpu_child;
 struct vgpu_exec_gate;
 
-/* What an item is charged for noticing its end and for the next decision. */
+/*
+ * The most that an item is charged for the time until its end is noticed and the
+ * next item is decided.
+ */
 #define VGPU_ENGINE_NOTICE_NS	(50 * NSEC_PER_USEC)
 
 int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *ops,
@@ -31,15 +34,15 @@ u64 vgpu_engine_settle(struct vgpu_engine *engine, struct vgpu_group *group, u64
  * struct vgpu_reports - calls from an engine, or a slice's work, to higher layers
  * @start: an engine starts and may report events; 0 or -ENOMEM
  * @stop: the engine has ended
- * @decided: its scheduler has decided; @before: the previous owner of the engine;
- *	engine->lock held
+ * @decided: the engine's scheduler has decided; @before: the previous owner of
+ *	the engine; engine->lock held
  * @raise: interrupt the guest of a slice
  * @fault: stop a slice whose guest made a mistake; may sleep, does not wait
  * @note_error: record why a slice has stopped although its guest made no mistake;
  *	engine->lock held
  *
- * The only calls from here to function/ and control/, which define them
- * (control/reports.c).
+ * These are the only calls from engine/ to function/ and control/.
+ * control/reports.c lists the functions that they call.
  */
 struct vgpu_reports {
 	int (*start)(struct vgpu_engine *engine);

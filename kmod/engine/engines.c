@@ -11,10 +11,13 @@ static const struct vgpu_engine_ops *const vgpu_engines[] = {
 	&vgpu_lease_engine,
 };
 
-/* The engine of a function that is bound; only the module parameter changes it. */
+/*
+ * The engine with which a newly bound function begins. Only the module
+ * parameter changes it.
+ */
 const struct vgpu_engine_ops *vgpu_engine_default = &vgpu_soft_engine;
 
-/* The module's directory, for what engines export. */
+/* The module's directory in debugfs, where engines create their files. */
 struct dentry *vgpu_debugfs;
 
 /**

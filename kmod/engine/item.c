@@ -33,8 +33,8 @@ static const struct vgpu_op_shape vgpu_op_shapes[] = {
  * vgpu_item_info - describe an item to the scheduler
  * @item: parsed
  *
- * There is no hint: nothing executes longer at a time than the engine's longest piece, and
- * the scheduler assumes that length until the kernel id is known.
+ * No hint is given, because no item executes for longer at a time than the engine's longest
+ * piece. The scheduler assumes that length until it knows the kernel id.
  */
 struct vgpu_item_info vgpu_item_info(const struct vgpu_item *item)
 {
@@ -102,8 +102,8 @@ static bool vgpu_operands_overlap(const struct vgpu_operand *a,
  * vgpu_item_restarts - check whether an item that was executed in part can be begun again
  * @item: parsed
  *
- * It cannot if it has overwritten its sources. Copies from and to guest memory do not matter,
- * because they happen before the item begins or after its end.
+ * An item that has overwritten its sources cannot be begun again. Copies from and to guest
+ * memory do not matter, because they happen before the item begins or after its end.
  */
 bool vgpu_item_restarts(const struct vgpu_item *item)
 {

@@ -23,12 +23,15 @@
  */
 #define VGPU_LENDING_SWITCH_COST_NS	(100 * NSEC_PER_USEC)
 /*
- * From the end of a lease until none of its work runs: the grace and the time to close the
- * gate.
+ * Time from the end of a lease until none of its work runs any more: the grace period and the
+ * time to close the gate.
  */
 #define VGPU_LENDING_CHUNK_NS		(5 * NSEC_PER_MSEC)
 
-/* The broker's defaults. An executor that reports no processor time is not watched. */
+/*
+ * Return the same settings as the broker's defaults. An executor that reports no processor
+ * time is not watched.
+ */
 static struct vgpu_arbiter_settings vgpu_lending_settings(void)
 {
 	return (struct vgpu_arbiter_settings){
@@ -72,8 +75,8 @@ static void vgpu_lending_publish(struct vgpu_party *party,
 	/* Pairs with the child's load of the lease word: the times belong to this lease. */
 	smp_store_release(&page->lease, lease->number << VGPU_LEASE_STATE_BITS | lease->state);
 	/*
-	 * Pairs with the child's barrier: either the child sees this, or its state is seen
-	 * next.
+	 * Pairs with the child's barrier: either the child sees the new lease word, or the
+	 * arbiter's next read sees the child's new state.
 	 */
 	smp_mb();
 	if (!wake)
@@ -200,7 +203,7 @@ void vgpu_lending_remove(struct vgpu_device *device, u64 now_ns)
 /**
  * vgpu_lending_attach - allow a child of a slice in the scheduler to send requests
  * @child: in its slice's list, engine->lock held
- * @want: it has work already
+ * @want: the child has work already
  * @now_ns: the present
  */
 void vgpu_lending_attach(struct vgpu_child *child, bool want, u64 now_ns)

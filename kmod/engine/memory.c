@@ -8,7 +8,7 @@
 
 #include "engine/ring.h"
 
-#define VGPU_CLEAR_STEP_BYTES	(64U << 10)	/* then reschedule */
+#define VGPU_CLEAR_STEP_BYTES	(64U << 10)	/* reschedule after this */
 
 /**
  * vgpu_memory_create - device memory for one open

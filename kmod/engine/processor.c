@@ -15,26 +15,34 @@
 #include "engine/processor.h"
 
 /*
- * After this much time at brief items an engine's thread rests, and the rest is charged to the
- * slice. If no other task wants the processor it rests later, but before the kernel throttles
- * all real-time tasks.
+ * After this much time at brief items an engine's thread sleeps for VGPU_ENGINE_REST_NS, and
+ * that sleep is charged to the slice. If no other task wants the processor, the thread sleeps
+ * only after VGPU_ENGINE_ALONE_NS, which is still before the kernel throttles all real-time
+ * tasks.
  */
 #define VGPU_ENGINE_BUSY_NS	(200 * NSEC_PER_USEC)
 #define VGPU_ENGINE_ALONE_NS	(500 * NSEC_PER_USEC)
 #define VGPU_ENGINE_REST_NS	VGPU_ENGINE_NOTICE_NS
 
-/* Above an engine's thread at brief items, which has the lowest real-time priority. */
+/*
+ * Higher than the priority of an engine's thread at brief items, which is the lowest real-time
+ * priority.
+ */
 #define VGPU_WORKER_PRIORITY	2
 
 /* The workers of an engine may use this fraction of one processor at real-time priority. */
 #define VGPU_RATION_PART	20
-/* The most that all workers together can save up; each may save up enough to begin. */
+/*
+ * The most that all workers together can save up. However many workers share it, each can save
+ * up the least credit with which a worker becomes real time.
+ */
 #define VGPU_RATION_MOST_NS	(200LL * NSEC_PER_USEC)
 #define VGPU_RATION_LEAST_NS	(50LL * NSEC_PER_USEC)
 /*
- * The most that a worker can owe. Guest memory that takes long to answer in real time costs no
- * more than this. A worker that did much work as a normal task owes at most one sharer's part
- * of it: 200 ms without work, and 1 ms for each sharer.
+ * The most that a worker can owe for time at real-time priority, for example while guest
+ * memory takes long to answer. For work as a normal task, the worker owes at most this debt
+ * divided by the number of sharers. To earn that back takes 200 ms without work, and 1 ms more
+ * for each sharer.
  */
 #define VGPU_RATION_DEBT_NS	(10LL * NSEC_PER_MSEC)
 
@@ -69,7 +77,7 @@ void vgpu_engine_sleep(struct vgpu_engine *engine, u64 until_ns)
 	vgpu_engine_slept(engine, since_ns);
 }
 
-/* How long its thread has had, or wanted, a processor for the present item. */
+/* How long the engine's thread has had, or wanted, a processor for the present item. */
 static u64 vgpu_engine_awake_ns(const struct vgpu_engine *engine)
 {
 	return ktime_get_ns() - engine->began_ns - engine->slept_ns;
@@ -106,8 +114,8 @@ void vgpu_engine_set_pace(struct vgpu_engine *engine, enum vgpu_engine_pace pace
  * vgpu_engine_rest - give other tasks the processor, if brief items have kept it for too long
  * @engine: the engine; its thread only, which has just executed an item
  *
- * Hundreds of very short items may be ready. An item that computes for longer does not count:
- * there the processor is the accelerator.
+ * Hundreds of very short items may be ready. The time of an item that computes for longer does
+ * not count, because in that case the processor is the accelerator.
  */
 void vgpu_engine_rest(struct vgpu_engine *engine)
 {
@@ -155,7 +163,7 @@ static void vgpu_ration_become_normal(struct vgpu_ration *ration)
 
 /**
  * vgpu_ration_start - begin a worker, as a normal task
- * @ration: its slice's, which no other worker uses any more
+ * @ration: ration of the worker's slice; no other worker uses it any more
  *
  * The credit or debt of its predecessor stays.
  */
@@ -188,7 +196,7 @@ static void vgpu_ration_count(struct vgpu_ration *ration, u32 sharers)
 
 /**
  * vgpu_ration_begin - begin work of the calling worker
- * @ration: its slice's
+ * @ration: ration of the worker's slice
  * @sharers: how many slices earn at the same time
  *
  * A worker with little to do runs at once at real-time priority; otherwise it would wait
@@ -204,7 +212,7 @@ void vgpu_ration_begin(struct vgpu_ration *ration, u32 sharers)
 
 /**
  * vgpu_ration_end - end the calling worker; its successor inherits credit and debt
- * @ration: its slice's
+ * @ration: ration of the worker's slice
  * @sharers: how many slices earn at the same time
  */
 void vgpu_ration_end(struct vgpu_ration *ration, u32 sharers)
@@ -216,7 +224,7 @@ void vgpu_ration_end(struct vgpu_ration *ration, u32 sharers)
 
 /**
  * vgpu_ration_use - charge the calling worker, which has worked or waited for guest memory
- * @ration: its slice's; without credit the worker continues as a normal task
+ * @ration: ration of the worker's slice; without credit the worker continues as a normal task
  *
  * Call this after every piece of work: real-time priority ends only here and in
  * vgpu_ration_leave().
@@ -237,8 +245,8 @@ void vgpu_ration_use(struct vgpu_ration *ration)
 
 /**
  * vgpu_ration_leave - leave real-time priority before something that may take long
- * @ration: its slice's; the worker continues as a normal task without credit, so that it
- *	returns to real-time priority only after a while
+ * @ration: ration of the worker's slice; the worker continues as a normal task without credit,
+ *	so that it returns to real-time priority only after a while
  */
 void vgpu_ration_leave(struct vgpu_ration *ration)
 {

@@ -6,7 +6,10 @@
 
 struct vgpu_engine;
 
-/* Shorter sleeps help no other thread: going to sleep and waking up cost as much. */
+/*
+ * Shorter sleeps help no other thread: going to sleep and waking up cost as much as the
+ * sleep.
+ */
 #define VGPU_ENGINE_SLEEP_NS	(10 * NSEC_PER_USEC)
 /*
  * A thread that sleeps shorter than this again and again uses a processor most of the time.
@@ -39,8 +42,8 @@ void vgpu_engine_rest(struct vgpu_engine *engine);
  * @credit_ns: remaining time; negative: debt, for real time beyond the credit or for work as
  *	a normal task
  * @counted_ns: time up to which @credit_ns is counted
- * @used_ns: the part of the worker's processor time that is charged already or was in real
- *	time
+ * @used_ns: processor time of the worker that is charged already, or that was used at
+ *	real-time priority
  * @realtime: the worker has real-time priority
  *
  * Zeroed for a new slice. Only its worker uses it.

@@ -170,8 +170,8 @@ bool vgpu_storm_take(struct vgpu_device *device, u32 tokens)
  * @device: state_lock held
  * @tokens: VGPU_STORM_ENABLE or VGPU_STORM_RESET
  *
- * No such action is refused. Beyond a bounded rate the caller, the guest's own processor, waits
- * until there are enough tokens. Nobody else takes tokens meanwhile.
+ * The action is never refused. Beyond a bounded rate the caller, which is a virtual processor
+ * of the guest, waits until there are enough tokens. No other caller takes tokens meanwhile.
  */
 void vgpu_device_throttle(struct vgpu_device *device, u32 tokens)
 {
@@ -184,7 +184,10 @@ void vgpu_device_throttle(struct vgpu_device *device, u32 tokens)
 		spin_unlock_irq(&engine->lock);
 		if (taken || fatal_signal_pending(current))
 			return;
-		/* May return early after a wakeup that was meant for something else. */
+		/*
+		 * The sleep may end early because of a wakeup that was meant for something
+		 * else.
+		 */
 		schedule_timeout_killable(msecs_to_jiffies(10));
 	}
 }
@@ -194,8 +197,8 @@ void vgpu_device_throttle(struct vgpu_device *device, u32 tokens)
  * @device: state_lock held
  * @tail: the value written
  *
- * A doorbell of a slice that has stopped is only counted, because others need the engine's
- * lock.
+ * A doorbell of a slice that has stopped is only counted. It does not take the engine's lock,
+ * because other slices need that lock.
  */
 void vgpu_device_doorbell(struct vgpu_device *device, u32 tail)
 {
@@ -238,14 +241,14 @@ void vgpu_ring_rest(struct vgpu_ring *ring)
 	u64 now_ns = ktime_get_ns();
 
 	/*
-	 * If the engine lends, its executor's children have work or not, independent of the
-	 * rings.
+	 * On an engine that lends, the slice's rings do not show whether it has work: the
+	 * children of its executor do.
 	 */
 	if (engine->ops->lends)
 		return;
 	vgpu_slice_sleep(&engine->sched, slice, now_ns);
 	vgpu_slice_end_request(&engine->sched, slice, now_ns);
-	/* It may have held the engine. */
+	/* The slice may have held the engine. */
 	vgpu_engine_kick(engine);
 }
 
@@ -301,9 +304,10 @@ void vgpu_ring_stop(struct vgpu_ring *ring)
 }
 
 /*
- * A slice that is being removed leaves the scheduler, however long its VMM keeps it open. If
- * one of its items is executing, it leaves after that item is charged. Not so a slice without a
- * tenant: it is not in the scheduler, and may be freed before the item ends.
+ * Take a slice that is being removed out of the scheduler, even if its VMM keeps it open for
+ * long. If one of its items is executing, the slice leaves after that item is charged. A slice
+ * without a tenant does not wait for its item: it is not in the scheduler, and may be freed
+ * before the item ends.
  */
 static void vgpu_device_leave(struct vgpu_device *device)
 {
@@ -338,14 +342,17 @@ void vgpu_device_stop(struct vgpu_device *device)
 			vgpu_ring_kill(ring, &dropped);
 		vgpu_worker_break_off(ring);
 	}
-	/* Its guest reads all ones, so no interrupt is needed. */
+	/* The guest reads all ones from now on, so it needs no interrupt. */
 	vgpu_binding_end(device);
 	vgpu_device_leave(device);
 	spin_unlock_irq(&engine->lock);
 	vgpu_items_free(&dropped);
 }
 
-/* End the first ring's work for a reason outside the ring. False if there is no ring. */
+/*
+ * Stop the ring that is first in the engine's list, for a reason outside the ring. Returns
+ * false if the list is empty.
+ */
 static bool vgpu_ring_fail_first(struct vgpu_engine *engine, u32 error,
 				 struct list_head *dropped)
 {
@@ -363,7 +370,7 @@ static bool vgpu_ring_fail_first(struct vgpu_engine *engine, u32 error,
 
 /**
  * vgpu_rings_fail - put every enabled slice into its sticky error state
- * @engine: executes nothing; its thread
+ * @engine: the engine, which executes nothing; its thread only
  * @error: enum vgpu_error
  */
 void vgpu_rings_fail(struct vgpu_engine *engine, u32 error)
@@ -430,8 +437,8 @@ void vgpu_ring_continue(struct vgpu_ring *ring)
  * @deadline: jiffies, vgpu_dma_deadline() of the caller
  *
  * Afterwards neither engine nor guest memory is used for this slice. The caller waits until all
- * finished items are answered. It also waits for an item of vgpu_ring_delays_pause(), which
- * waits for its turns on the engine as usual.
+ * finished items are answered. It also waits for the items of vgpu_ring_delays_pause(); such an
+ * item waits for its turns on the engine as usual.
  *
  * Return: 0; or, without a pause, -EBUSY after the deadline, -EINTR when killed, -ENODEV when
  * the device is revoked meanwhile.
@@ -465,8 +472,8 @@ int vgpu_ring_pause(struct vgpu_ring *ring, unsigned long deadline)
  * vgpu_ring_release - stop a ring and release the device's reference
  * @ring: no longer reachable through device->ring
  *
- * Waits for the slice's own worker, which releases the ring even during a fault on memory that
- * does not answer; never waits for the engine.
+ * Waits for the slice's own worker, but never for the engine. The worker releases the ring even
+ * during a page fault on memory that does not answer.
  */
 void vgpu_ring_release(struct vgpu_ring *ring)
 {

@@ -31,8 +31,8 @@ struct soft {
 };
 
 /*
- * A host that begins later than VGPU_ENGINE_NOTICE_NS charges nobody for the rest of
- * the delay.
+ * If the host begins an item later than VGPU_ENGINE_NOTICE_NS, nobody is charged for
+ * the rest of the delay.
  */
 static void soft_delay(struct vgpu_engine *engine, u64 ns)
 {
@@ -60,7 +60,7 @@ static void soft_fill_step(struct vgpu_item *item, u32 bytes)
 	memset32(to, pattern, bytes / sizeof(*to));
 }
 
-/* Backwards when the destination overlaps the end of the source. */
+/* Copy backwards when the destination overlaps the end of the source. */
 static void soft_copy_step(struct vgpu_item *item, u32 bytes)
 {
 	u64 at = item->done;
@@ -158,9 +158,9 @@ static void soft_step(struct vgpu_item *item, u64 total)
 }
 
 /*
- * An item that computes for long leaves real time, whatever its estimate. The time of a
- * step in which the thread lost the processor does not count, because it is unknown how
- * much of it the thread had.
+ * The thread leaves real-time priority for an item that computes for long, whatever the
+ * item's estimate. A step in which the thread lost the processor does not count,
+ * because it is unknown for how much of the step the thread had the processor.
  */
 static void soft_compute(struct vgpu_engine *engine, struct vgpu_item *item, u64 total,
 			 u64 limit_ns)

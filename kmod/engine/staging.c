@@ -10,8 +10,8 @@
 
 /*
  * Allocate memory for an item. At the limit of a VMM's cgroup the kernel has to reclaim memory,
- * which may take long. A worker leaves real time for that, because it would keep the processor
- * from all other tasks.
+ * which may take long. A worker leaves real-time priority for that, because otherwise it would
+ * keep the processor from all other tasks.
  */
 static void *vgpu_worker_alloc(struct vgpu_ring *ring, size_t bytes, gfp_t flags)
 {

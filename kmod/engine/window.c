@@ -44,7 +44,7 @@ void vgpu_windows_free(struct vgpu_device *device)
 
 /**
  * vgpu_windows_offered - check whether a slice has windows
- * @device: its engine does not change while it exists
+ * @device: the slice; its engine does not change while the slice exists
  */
 bool vgpu_windows_offered(const struct vgpu_device *device)
 {
@@ -52,9 +52,9 @@ bool vgpu_windows_offered(const struct vgpu_device *device)
 }
 
 /*
- * A file that cannot be shortened: a process that has mapped it would get SIGBUS. A child
- * cannot open it again through /proc either, which would keep the memory after @given is
- * gone.
+ * Create a file that cannot be shortened, because a process that has mapped it would then get
+ * SIGBUS. A child cannot open the file again through /proc either, because it could then keep
+ * the memory after @given is gone.
  */
 static struct file *vgpu_window_memory(void)
 {
@@ -105,7 +105,7 @@ int vgpu_windows_open(struct vgpu_device *device)
 /**
  * vgpu_windows_note - mark windows that the guest is to look at
  * @windows: @lock held
- * @bits: of these windows
+ * @bits: bit n: mark window n
  *
  * Return: true if the guest must be interrupted, because no window was marked before.
  */
@@ -121,7 +121,7 @@ bool vgpu_windows_note(struct vgpu_windows *windows, u32 bits)
  * vgpu_window_finish - drop the pages of a closing window
  * @device: a slice
  * @number: of the window; nobody on the host uses it
- * @notify: interrupt the guest, which waits for that
+ * @notify: interrupt the guest, which waits until the window is free
  *
  * May sleep.
  */
@@ -155,8 +155,8 @@ static void vgpu_windows_wake_executor(struct vgpu_device *device)
 }
 
 /*
- * Returns whether the window was in use; @finish: it can be finished at once. windows->lock
- * held.
+ * Returns whether the window was in use. @finish: out: the window can be finished at once.
+ * windows->lock held.
  */
 static bool vgpu_window_begin_closing(struct vgpu_window *window, bool *finish)
 {

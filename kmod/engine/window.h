@@ -22,8 +22,9 @@ struct vgpu_exec_event;
  * @state: enum vgpu_window_state
  * @opened: how often it was opened or got a child, so that reports about an earlier time can
  *	be recognized
- * @given: another file of the same memory, which a child got and was not reported gone; as
- *	long as any process has it open or mapped, the file or its dentry has more references
+ * @given: another file of the same memory, given to a child that was not reported gone yet.
+ *	While a process has this file open or mapped, the file or its dentry has more
+ *	references
  * @told: the executor knows @state
  * @child: the child to signal
  */
@@ -38,12 +39,12 @@ struct vgpu_window {
 
 /**
  * struct vgpu_windows - BAR2 of one slice
- * @lock: protects all of it; inside engine->lock
- * @window: all of them
- * @events: bit n: the guest is to look at window n, and has not read this bit yet
+ * @lock: protects all members; taken inside engine->lock
+ * @window: the windows
+ * @events: bit n: window n has an event, and the guest has not read this bit yet
  */
 struct vgpu_windows {
-	spinlock_t lock;	/* all below */
+	spinlock_t lock;	/* all members below */
 	struct vgpu_window window[VGPU_WINDOWS_MAX];
 	u32 events;
 };

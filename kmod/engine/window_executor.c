@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Windows from the side of a slice's executor. It reads the changes of each window, gives the
- * memory of an open window to a child, and reports when the child is gone. See
+ * Windows from the side of a slice's executor. The executor reads the changes of each window,
+ * gives the memory of an open window to a child, and reports when the child is gone. See
  * uapi/vgpu_exec.h.
  */
 #include <linux/cred.h>
@@ -25,7 +25,7 @@ static u32 vgpu_window_event(const struct vgpu_window *window)
 
 /**
  * vgpu_windows_event - find a change that the executor does not know yet
- * @device: its slice
+ * @device: the executor's slice
  * @event: out: one change, for vgpu_window_told()
  *
  * Return: false if there is none.
@@ -50,8 +50,8 @@ bool vgpu_windows_event(struct vgpu_device *device, struct vgpu_exec_event *even
 
 /**
  * vgpu_window_told - record that the executor knows a change of a window
- * @device: its slice
- * @event: of vgpu_windows_event(); the window may have changed again since
+ * @device: the executor's slice
+ * @event: from vgpu_windows_event(); the window may have changed again since
  */
 void vgpu_window_told(struct vgpu_device *device, const struct vgpu_exec_event *event)
 {
@@ -83,7 +83,7 @@ bool vgpu_windows_have_event(struct vgpu_device *device)
 
 /**
  * vgpu_windows_tell_again - report all windows again, to a new executor
- * @device: its slice
+ * @device: the executor's slice
  */
 void vgpu_windows_tell_again(struct vgpu_device *device)
 {
@@ -125,7 +125,7 @@ struct file *vgpu_window_offer(struct vgpu_device *device, u32 number)
  * vgpu_window_serve - give an open window its child
  * @device: a slice, engine->lock held
  * @child: complete; the window has no reference to it, see vgpu_child_end()
- * @given: of vgpu_window_offer(); the window takes a reference
+ * @given: from vgpu_window_offer(); the window takes a reference
  *
  * Return: 0; -ENXIO if the window is not open or has a child.
  */
@@ -151,7 +151,7 @@ int vgpu_window_serve(struct vgpu_device *device, struct vgpu_child *child, stru
 
 /**
  * vgpu_window_may_end - check whether an executor may report that a window's child is gone
- * @device: its slice
+ * @device: the executor's slice
  * @number: of the window
  * @closing: the window must be closing; otherwise it must be open
  * @opened: out: value of the window's @opened
@@ -171,9 +171,9 @@ bool vgpu_window_may_end(struct vgpu_device *device, u32 number, bool closing, u
 }
 
 /*
- * A file that was opened again through /proc is not @given, but has the same dentry. @given
- * itself and the VMM's file, which the device may have released already, have that dentry,
- * too.
+ * A process may have opened the file again through /proc. The new file is not @given, but has
+ * the same dentry. Two references to the dentry are normal: that of @given, and that of the
+ * VMM's file, which the device may have released already.
  */
 static bool vgpu_memory_is_held(struct file *given)
 {
@@ -203,7 +203,7 @@ bool vgpu_window_is_held(struct vgpu_device *device, u32 number, u64 opened)
 }
 
 /**
- * vgpu_window_lose - mark a window whose child has ended, or does not come
+ * vgpu_window_lose - mark a window as lost: its child has ended or could not be started
  * @device: a slice
  * @number: of the window
  * @opened: value of the window's @opened
@@ -290,7 +290,7 @@ int vgpu_window_ring(struct vgpu_device *device, u32 number)
  *
  * The state of the executor's children is unknown from then on.
  *
- * Return: true if the guest is to be interrupted, which the caller does without locks held.
+ * Return: true if the caller must interrupt the guest after it has released its locks.
  */
 bool vgpu_windows_abandon(struct vgpu_device *device)
 {

@@ -207,7 +207,7 @@ static void vgpu_ring_served(struct vgpu_ring *ring)
 	spin_unlock_irq(&engine->lock);
 }
 
-/* The number is approximate: slices come and go meanwhile. */
+/* The number is approximate, because slices come and go meanwhile. */
 static u32 vgpu_ring_sharers(struct vgpu_ring *ring)
 {
 	return READ_ONCE(vgpu_ring_engine(ring)->sched.nr_slices);
@@ -236,8 +236,8 @@ static void vgpu_worker_work(struct vgpu_ring *ring)
 }
 
 /*
- * This is a thread and not a work queue because guest memory may never answer: only a fatal
- * signal ends a fault on it, and work queues take no signals.
+ * This is a thread and not a work queue, because guest memory may never answer. Only a
+ * fatal signal ends a page fault on such memory, and work queues take no signals.
  */
 static int vgpu_worker_thread(void *data)
 {
@@ -273,8 +273,8 @@ static int vgpu_worker_thread(void *data)
  * vgpu_worker_start - create the worker of a slice
  * @device: being opened by the caller, in whose cgroups the worker's time is counted
  *
- * One worker serves all rings of an open: entering cgroups takes long, and others wait
- * meanwhile.
+ * One worker serves all rings that are enabled while the device is open, because entering
+ * cgroups takes long and makes other tasks wait.
  *
  * Return: 0 or a negative errno.
  */

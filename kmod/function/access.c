@@ -56,9 +56,10 @@ static void vgpu_region_move(struct vgpu_device *device, u32 index, u32 offset,
 }
 
 /*
- * As on PCI, the answer to a read does not overtake earlier writes: a reader that gets
- * ones may reuse the memory. This waits for guest memory that does not answer, and never
- * for anybody except the guest itself.
+ * Wait until an access to guest memory in progress has ended. As on PCI, the answer to a
+ * read must not overtake earlier writes, so that a guest that reads ones may reuse its
+ * memory. Only guest memory that does not answer can delay this, so the guest waits for
+ * nobody except itself.
  */
 static void vgpu_device_await_dma(struct vgpu_device *device)
 {
@@ -349,7 +350,7 @@ static long vgpu_reset(struct vgpu_device *device)
 
 	mutex_lock(&device->state_lock);
 	if (!READ_ONCE(device->revoked)) {
-		/* First stop what uses the bus: losing the bus would be an error. */
+		/* Reset first, because losing bus mastering while enabled is an error. */
 		vgpu_device_reset(device);
 		vgpu_config_reset(device);
 		vgpu_migration_reset(device);

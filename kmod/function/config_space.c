@@ -131,8 +131,8 @@ void vgpu_config_read(const struct vgpu_device *device, u32 offset, u8 *data, u3
  * @data: bytes written
  * @bytes: number of bytes
  *
- * Turning bus mastering off is an error of an enabled device; when the write returns,
- * no access to guest memory is in progress.
+ * If the write turns bus mastering off, an enabled device enters its error state. When
+ * the write returns, no access to guest memory is in progress.
  */
 void vgpu_config_write(struct vgpu_device *device, u32 offset, const u8 *data, u32 bytes)
 {
@@ -154,7 +154,7 @@ void vgpu_config_write(struct vgpu_device *device, u32 offset, const u8 *data, u
 	}
 	if (offset <= devctl && devctl < offset + bytes &&
 	    data[devctl - offset] & (PCI_EXP_DEVCTL_BCR_FLR >> 8)) {
-		/* First stop what uses the bus: losing the bus would be an error. */
+		/* Reset first, because losing bus mastering while enabled is an error. */
 		vgpu_device_reset(device);
 		vgpu_config_reset(device);
 	}

@@ -4,8 +4,8 @@
  *
  * Life: probe (inert, memory reserved) -> open (memory allocated, permit consumed) ->
  * enable (a ring) -> reset or close -> remove. The storage is freed with the last
- * reference, which may be after the driver was unbound. The module counts devices and is
- * not unloaded before.
+ * reference, which may be after the driver was unbound. The module counts devices, and
+ * is not unloaded before all of them are freed.
  */
 #include <linux/atomic.h>
 #include <linux/jiffies.h>
@@ -106,9 +106,9 @@ void vgpu_device_revoke(struct vgpu_device *device)
 
 /*
  * Wait until a revoked slice does not access guest memory and is not being saved or
- * restored. Guest memory may delay this, also that of another slice of the same VM, and
- * so may a VMM that opens or closes the slice. Nobody else may wait for that, so
- * parent->lock is not held.
+ * restored. This may take long because of guest memory, even that of another slice of
+ * the same VM, or because a VMM is opening or closing the slice. Nobody else may wait
+ * for that, so parent->lock is not held.
  */
 static void vgpu_device_let_go(struct vgpu_device *device)
 {
@@ -151,8 +151,8 @@ static void vgpu_vfio_release(struct vfio_device *vdev)
 	vgpu_parent_put(device->parent);
 	vgpu_vfio_free_device(vdev);
 	/*
-	 * Module exit waits for callers in this section, and then until they have
-	 * returned.
+	 * Module exit waits for the count to become 0, and then until all callers have
+	 * left this section.
 	 */
 	rcu_read_lock();
 	if (atomic_dec_and_test(&vgpu_devices))
@@ -194,8 +194,8 @@ static void vgpu_device_give_back(struct vgpu_device *device)
 }
 
 /*
- * If the engine lends, the executor provides device memory, and items only get a page of
- * it.
+ * If the engine lends, the executor provides the slice's device memory. The module then
+ * allocates only one page for items.
  */
 static int vgpu_device_allocate(struct vgpu_device *device)
 {
@@ -281,7 +281,10 @@ static const struct vfio_device_ops vgpu_vfio_ops = {
 	VGPU_REGION_INFO_OPS
 };
 
-/* Make the device visible to control surfaces, if its memory fits. */
+/*
+ * Make the device visible to control surfaces, if the accelerator has enough memory left
+ * for it.
+ */
 int vgpu_device_publish(struct vgpu_device *device)
 {
 	struct vgpu_parent *parent = device->parent;

@@ -23,8 +23,9 @@ static u32 vgpu_status(struct vgpu_device *device)
  * vgpu_device_run_ns - engine time of a slice as its guest sees it
  * @device: state_lock held
  *
- * However often a guest reads it, the engine's lock, which others need, is only taken
- * if time was charged since, to this slice or to all parked slices.
+ * A guest may read this often, and other slices need the engine's lock. So the lock
+ * is only taken if, since the last read, time was charged to this slice or to all
+ * slices of a parked engine.
  */
 u64 vgpu_device_run_ns(struct vgpu_device *device)
 {

@@ -72,7 +72,7 @@ static void vgpu_area_drop(struct vgpu_guest_area *area)
 
 /**
  * vgpu_area_free - release all pieces
- * @area: its device no longer accesses them
+ * @area: the area; its device no longer accesses the pieces
  *
  * Pages that are still mapped are freed when they are unmapped.
  */
@@ -85,7 +85,7 @@ void vgpu_area_free(struct vgpu_guest_area *area)
 
 /**
  * vgpu_area_unbind - free the area and refuse new mappings
- * @area: its device is being removed
+ * @area: the area; its device is being removed
  */
 void vgpu_area_unbind(struct vgpu_guest_area *area)
 {
@@ -220,7 +220,7 @@ static int vgpu_operand(struct vgpu_guest_area *area, __le64 *address,
 
 /**
  * vgpu_area_translate - check a descriptor, replace offsets by bus addresses
- * @area: the area of the offsets
+ * @area: the area that the offsets refer to
  * @desc: translated in place
  *
  * Ranges in device memory are left for the device to check.

@@ -127,7 +127,7 @@ static int vgpu_submit(struct vgpu_guest *guest,
 
 /**
  * vgpu_wakeups - count the interrupts, each of which may wake a waiter
- * @guest: any
+ * @guest: bound function, not locked
  */
 u64 vgpu_wakeups(struct vgpu_guest *guest)
 {

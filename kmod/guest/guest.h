@@ -53,9 +53,9 @@ struct vgpu_guest_area {
 
 /**
  * struct vgpu_slot - one window of a device
- * @wait: of its waiters and pollers; woken in interrupts
- * @events: how often the device has reported it
- * @owner: the open file that has it, or NULL; vgpu_guest.lock
+ * @wait: where its waiters and pollers wait; woken in interrupts
+ * @events: how often the device has reported an event of this window
+ * @owner: the open file that has this window, or NULL; vgpu_guest.lock
  */
 struct vgpu_slot {
 	wait_queue_head_t wait;
@@ -65,13 +65,13 @@ struct vgpu_slot {
 
 /**
  * struct vgpu_windows - the windows of a device
- * @node: /dev/vgpuN-compute; its references are those to this structure
+ * @node: /dev/vgpuN-compute; a reference to @node is a reference to this structure
  * @cdev: of @node
  * @guest: device that has the windows
  * @memory: BAR2, while bound
  * @start: of BAR2, as the processor sees it
  * @count: number of windows
- * @bytes: size of each
+ * @bytes: size of each window
  * @slots: the windows
  */
 struct vgpu_windows {
@@ -89,10 +89,10 @@ struct vgpu_windows {
  * struct vgpu_window - an open file that has a window
  * @windows: of the device
  * @space: inode whose address space has the mappings
- * @rings: how often a process has signalled here
+ * @rings: how often a process has called RING on this file
  * @number: of the window
  * @seen: @events of the window when its state was last read
- * @lost: its child has ended
+ * @lost: the window's child has ended
  * @lock: makes a page fault see @error
  * @error: why the file has no window any more, or zero. Written under both locks
  *
@@ -105,7 +105,7 @@ struct vgpu_window {
 	u32 number;
 	u32 seen;
 	bool lost;
-	struct mutex lock; /* page faults against the window's end */
+	struct mutex lock; /* orders page faults and the window's end */
 	int error;
 };
 

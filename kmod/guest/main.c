@@ -136,7 +136,10 @@ static int vgpu_map_registers(struct vgpu_guest *guest)
 	return -ENODEV;
 }
 
-/* Stop the device; every open file reports from now on that it is gone. */
+/*
+ * Stop the device. Calls on every open file report from now on that the device is
+ * gone.
+ */
 static void vgpu_halt(struct vgpu_guest *guest)
 {
 	mutex_lock(&guest->lock);
@@ -148,7 +151,10 @@ static void vgpu_halt(struct vgpu_guest *guest)
 	wake_up_all(&guest->wait);
 }
 
-/* A file may still be open, but it does not access a device that is gone, or its memory. */
+/*
+ * A file may still be open, but its calls do not access the device or its memory
+ * once the device is gone.
+ */
 static void vgpu_unbind(struct vgpu_guest *guest)
 {
 	struct pci_dev *pdev = guest->pdev;

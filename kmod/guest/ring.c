@@ -90,7 +90,7 @@ void vgpu_ring_free(struct vgpu_guest *guest)
 
 /**
  * vgpu_ring_lost - record that the device does not answer, and wake all waiters
- * @guest: not gone
+ * @guest: bound function, not gone
  *
  * Return: -ENODEV.
  */
@@ -105,10 +105,10 @@ int vgpu_ring_lost(struct vgpu_guest *guest)
 
 /**
  * vgpu_ring_stop - reset the device
- * @guest: not gone
+ * @guest: bound function, not gone
  *
- * Afterwards the device does not access this driver's memory: it is reset, or
- * it may no longer master the bus.
+ * Afterwards the device does not access this driver's memory, because either it
+ * is reset or its bus mastering is off.
  *
  * Return: 0, or -ENODEV if the device is gone or does not stop.
  */
@@ -133,10 +133,10 @@ int vgpu_ring_stop(struct vgpu_guest *guest)
 }
 
 /**
- * vgpu_ring_start - reset the device, give it empty rings, enable it
- * @guest: not gone
+ * vgpu_ring_start - reset the device and enable it with empty rings
+ * @guest: bound function, not gone
  *
- * Return: 0, -ENODEV when the device is gone, -EIO when it refuses.
+ * Return: 0, -ENODEV if the device is gone, -EIO if it does not become enabled.
  */
 int vgpu_ring_start(struct vgpu_guest *guest)
 {
@@ -173,7 +173,7 @@ int vgpu_ring_start(struct vgpu_guest *guest)
 
 /**
  * vgpu_ring_check - check the status register
- * @guest: not gone
+ * @guest: bound function, not gone
  *
  * Detects surprise removal, and an error whose interrupt or shadow copy did not
  * arrive.
@@ -190,7 +190,7 @@ int vgpu_ring_check(struct vgpu_guest *guest)
 		guest->error_index = vgpu_read(guest, VGPU_REG_ERROR_INDEX);
 		guest->error = vgpu_read(guest, VGPU_REG_ERROR);
 	} else if (!(status & VGPU_STATUS_ENABLED) && !guest->error) {
-		/* reset by someone else: the rings are not in use any more */
+		/* another user has reset the device: it has no rings now */
 		guest->error = VGPU_ERROR_RING;
 	}
 	return 0;
@@ -198,7 +198,7 @@ int vgpu_ring_check(struct vgpu_guest *guest)
 
 /**
  * vgpu_ring_ready - count completions that can be collected
- * @guest: not gone
+ * @guest: bound function, not gone
  * @ready: out
  *
  * Return: 0, or -EIO when the device counts items that were never submitted.
@@ -222,13 +222,13 @@ int vgpu_ring_ready(struct vgpu_guest *guest, u32 *ready)
 
 /**
  * vgpu_ring_submit - queue translated descriptors
- * @guest: not gone
+ * @guest: bound function, not gone
  * @descs: @count descriptors
  * @count: 1 .. entries
  * @phase: a new phase starts
  * @outstanding: out, see struct vgpu_guest_submit
  *
- * Return: 0, -EAGAIN without room, -EIO when the device is in error.
+ * Return: 0, -EAGAIN if the ring has no room, -EIO if the device is in error.
  */
 int vgpu_ring_submit(struct vgpu_guest *guest, const struct vgpu_desc *descs,
 		     u32 count, bool phase, u32 *outstanding)
@@ -252,8 +252,9 @@ int vgpu_ring_submit(struct vgpu_guest *guest, const struct vgpu_desc *descs,
 	vgpu_write(guest, VGPU_BAR0_DOORBELL, guest->tail);
 
 	/*
-	 * Counted after the doorbell: whatever has completed until now, at
-	 * least this many items were queued until the new ones arrived.
+	 * Count after the doorbell. Items may have completed since the new ones
+	 * arrived, so the number is a lower bound of the items that were queued
+	 * until then.
 	 */
 	rc = vgpu_ring_ready(guest, &ready);
 	if (rc)
@@ -272,11 +273,11 @@ int vgpu_ring_submit(struct vgpu_guest *guest, const struct vgpu_desc *descs,
 
 /**
  * vgpu_ring_collect - take completions out of the ring
- * @guest: not gone
+ * @guest: bound function, not gone
  * @into: room for @count
  * @count: at most the number from vgpu_ring_ready()
  *
- * Return: 0, or -EIO when a completion does not carry its number.
+ * Return: 0, or -EIO if a completion has a wrong sequence number.
  */
 int vgpu_ring_collect(struct vgpu_guest *guest, struct vgpu_completion *into,
 		      u32 count)
@@ -301,7 +302,7 @@ int vgpu_ring_collect(struct vgpu_guest *guest, struct vgpu_completion *into,
 
 /**
  * vgpu_ring_info - read limits, registers and counters
- * @guest: not gone
+ * @guest: bound function, not gone
  * @info: out
  *
  * Return: 0 or -ENODEV.
@@ -314,7 +315,10 @@ int vgpu_ring_info(struct vgpu_guest *guest, struct vgpu_guest_info *info)
 	if (vgpu_read(guest, VGPU_REG_ID) != VGPU_ID)
 		return vgpu_ring_lost(guest);
 
-	/* each read may exit to the host; these two are read together to be consistent */
+	/*
+	 * Each read may exit to the host. So make these two without another
+	 * read between them, because their values must be consistent.
+	 */
 	run_ns = vgpu_read_pair(guest, VGPU_REG_RUN_NS_LO);
 	completed = vgpu_read(guest, VGPU_REG_COMPLETED);
 	*info = (struct vgpu_guest_info) {

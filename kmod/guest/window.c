@@ -2,8 +2,8 @@
 /*
  * vgpumgr guest driver: the calls on a process's window.
  *
- * The process and a process of the host share the window's memory. Neither can wake the
- * other through a futex in that memory; WAIT and RING replace futexes.
+ * A guest process and a process of the host share the window's memory. Neither can wake the
+ * other through a futex in that memory, so WAIT and RING replace futexes.
  */
 #include <linux/hrtimer.h>
 #include <linux/ktime.h>
@@ -34,10 +34,10 @@ static int vgpu_window_insert(pte_t *pte, unsigned long address, void *data)
 }
 
 /*
- * Insert all pages at once. vmf_insert_pfn() would take the cache mode from the processor's
- * MTRRs. Firmware declares everything below 4 GiB that is not RAM as uncachable. But BAR2 is
- * backed by memory of the host, and a processor that honours the guest's cache mode would
- * access it uncached.
+ * Insert all pages at once. vmf_insert_pfn() is not used, because it would take the cache
+ * mode from the processor's MTRRs, and firmware declares everything below 4 GiB that is not
+ * RAM as uncachable. BAR2 is backed by memory of the host, so a processor that honours the
+ * guest's cache mode would then access that memory uncached.
  */
 static vm_fault_t vgpu_window_fault(struct vm_fault *vmf)
 {
@@ -129,7 +129,7 @@ static int vgpu_window_ring(struct vgpu_window *window)
 	return rc;
 }
 
-/* Values that WAIT has read before it checked, to detect later changes. */
+/* Values that WAIT reads before it checks the window, to detect later changes. */
 struct vgpu_window_waiter {
 	ktime_t end;
 	u32 events;
@@ -137,8 +137,8 @@ struct vgpu_window_waiter {
 };
 
 /*
- * Return: 0 if the caller must look again, -EAGAIN if it must sleep. The word is checked
- * first, because asking the device exits to the host.
+ * Return: 0 if the caller must look again, -EAGAIN if it must sleep. The word in the window
+ * is checked first, because asking the device exits to the host.
  */
 static int vgpu_window_look(struct vgpu_window *window,
 			    const struct vgpu_guest_window_wait *wait, u32 events, bool ask)

@@ -108,7 +108,7 @@ static int vgpu_node_open(struct inode *inode, struct file *file)
 	return nonseekable_open(inode, file);
 }
 
-/* Each mapping has held a reference to the file, so none is left. */
+/* Each mapping has held a reference to the file, so no mapping is left. */
 static int vgpu_node_release(struct inode *inode, struct file *file)
 {
 	struct vgpu_window *window = file->private_data;
@@ -164,7 +164,7 @@ static void vgpu_node_free(struct device *node)
 
 /**
  * vgpu_node_init - initialize the node
- * @windows: of a device
+ * @windows: the windows of a device
  *
  * The last put_device() of the node frees it with the windows.
  */

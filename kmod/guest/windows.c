@@ -17,7 +17,7 @@
 
 /**
  * vgpu_windows_states - read the states of all windows
- * @guest: not gone
+ * @guest: bound function, not gone
  * @states: out: VGPU_REG_WINDOW_STATES
  *
  * Return: 0, or -ENODEV when the device is gone.
@@ -54,8 +54,8 @@ static int vgpu_windows_map(struct vgpu_windows *windows)
 		return rc;
 	windows->start = pci_resource_start(pdev, VGPU_WINDOWS_BAR);
 	/*
-	 * Used for single words only, so it does not matter which cache mode x86 really
-	 * uses.
+	 * This mapping is only used for single 32-bit words, so it does not matter
+	 * which cache mode x86 really uses.
 	 */
 	windows->memory = memremap(windows->start, bytes, MEMREMAP_WB);
 	if (windows->memory)
@@ -100,7 +100,9 @@ int vgpu_windows_start(struct vgpu_guest *guest)
 
 /**
  * vgpu_windows_stop - undo vgpu_windows_start()
- * @guest: its windows have ended, and its device does not interrupt; no lock is held
+ * @guest: bound function; its windows have ended, and its device does not interrupt
+ *
+ * Context: Process context, no lock held.
  */
 void vgpu_windows_stop(struct vgpu_guest *guest)
 {
@@ -118,7 +120,7 @@ void vgpu_windows_stop(struct vgpu_guest *guest)
 
 /**
  * vgpu_windows_busy - check whether a process has a window
- * @guest: any
+ * @guest: the function, with or without windows
  */
 bool vgpu_windows_busy(struct vgpu_guest *guest)
 {
@@ -133,7 +135,7 @@ bool vgpu_windows_busy(struct vgpu_guest *guest)
 	return false;
 }
 
-/* Take the window from its file. Calls on the file fail with @error from now on. */
+/* Take the window from its file. Calls on the file return @error from now on. */
 static void vgpu_window_end(struct vgpu_window *window, int error)
 {
 	struct vgpu_slot *slot = &window->windows->slots[window->number];
@@ -149,7 +151,7 @@ static void vgpu_window_end(struct vgpu_window *window, int error)
 
 /**
  * vgpu_windows_end - take all windows from their files and remove their mappings
- * @guest: any
+ * @guest: the function, with or without windows
  * @error: -EPIPE before a reset, -ENODEV when the device is removed
  */
 void vgpu_windows_end(struct vgpu_guest *guest, int error)
@@ -174,8 +176,8 @@ static int vgpu_window_claim(struct vgpu_window *window, u32 number)
 	int rc;
 
 	/*
-	 * The device reports it free although a file has it: somebody else has reset
-	 * the device.
+	 * The device reports the window as free although a file has it, so another user
+	 * has reset the device.
 	 */
 	if (slot->owner)
 		vgpu_window_end(slot->owner, -EPIPE);
@@ -195,7 +197,7 @@ static int vgpu_window_claim(struct vgpu_window *window, u32 number)
 
 /**
  * vgpu_window_take - open a window of the device for a file that has none
- * @window: of the file
+ * @window: the file's window, not taken
  *
  * Return: 0; -EAGAIN if a window is being released; or an error of open().
  */
@@ -243,7 +245,8 @@ void vgpu_window_give(struct vgpu_window *window)
 }
 
 /**
- * vgpu_window_check - check that a file has its window, and the window its child
+ * vgpu_window_check - check that a file still has its window, and that the window has
+ * its child
  * @window: taken
  * @ask: read the state from the device even without a new event
  *
@@ -276,10 +279,12 @@ int vgpu_window_check(struct vgpu_window *window, bool ask)
 
 /**
  * vgpu_windows_interrupt - wake the waiters of windows that the device reports
- * @windows: any; in hard interrupt context or without a lock
+ * @windows: the windows of a device
  *
- * During a reset the register reads as ones. Then all waiters wake up, check, and wait
- * for the end of the reset.
+ * During a reset the register reads as ones. Then all waiters wake up, check the
+ * device, and wait for the end of the reset.
+ *
+ * Context: Hard interrupt, or process context without a lock.
  */
 void vgpu_windows_interrupt(struct vgpu_windows *windows)
 {
@@ -293,8 +298,10 @@ void vgpu_windows_interrupt(struct vgpu_windows *windows)
 }
 
 /**
- * vgpu_windows_wake - wake all waiters of all windows, to ask the device
- * @windows: any; in hard interrupt context or without a lock
+ * vgpu_windows_wake - wake all waiters of all windows, so that they check the device
+ * @windows: the windows of a device
+ *
+ * Context: Hard interrupt, or process context without a lock.
  */
 void vgpu_windows_wake(struct vgpu_windows *windows)
 {

@@ -90,8 +90,8 @@ static void a_permit_that_is_too_old_opens_nothing(struct kunit *test)
 }
 
 /*
- * The storm takes exactly as many doorbells without a ring as there were tokens
- * and refills.
+ * A storm stops the slice when its tokens are used up: it takes as many
+ * doorbells as there were tokens and refills, and one more.
  */
 static void a_storm_ends_with_its_tokens(struct kunit *test)
 {

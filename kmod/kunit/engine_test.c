@@ -185,8 +185,8 @@ static void what_was_charged_before_an_end_was_known_is_the_items(struct kunit *
 }
 
 /*
- * A late beginning costs no more either: meanwhile, at most the predicted time
- * is charged.
+ * A late beginning does not raise the charge either: until the item begins, at
+ * most the predicted time is charged.
  */
 static void what_is_foreseen_bounds_what_is_charged(struct kunit *test)
 {

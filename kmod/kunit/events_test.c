@@ -41,7 +41,10 @@ static void what_finds_no_place_is_counted(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, add(engine, VGPU_EVENTS_QUEUED + EXTRA), VGPU_EVENTS_QUEUED);
 	KUNIT_EXPECT_EQ(test, engine->events.queued, VGPU_EVENTS_QUEUED);
 	KUNIT_EXPECT_EQ(test, engine->events.dropped, EXTRA);
-	/* Before the lock is released, because the events are sent afterwards. */
+	/*
+	 * Check before the lock is released, because the events are sent
+	 * afterwards.
+	 */
 	KUNIT_EXPECT_EQ(test, engine->events.queue[engine->events.first].detail[0], 0);
 	spin_unlock_irq(&engine->lock);
 }
@@ -58,8 +61,8 @@ static bool all_sent(void *data)
 }
 
 /*
- * Each event sent has a number, each event lost leaves a gap, and the report of
- * the loss has one, too.
+ * Each event sent has a number, and each event lost leaves a gap in the
+ * numbers. The report of the loss also has a number.
  */
 static void what_is_lost_is_a_hole_in_the_numbers(struct kunit *test)
 {
@@ -202,7 +205,10 @@ static void removed(struct mock *mock, struct vgpu_tenant *tenant)
 	mutex_unlock(&mock->parent.lock);
 }
 
-/* Its collected notes are one event, and its removal is another. */
+/*
+ * The collected notes of a removed source are one event, and its removal is
+ * another.
+ */
 static void what_is_removed_tells_first_what_was_collected(struct kunit *test)
 {
 	struct mock *mock = test->priv;

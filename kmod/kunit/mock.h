@@ -24,8 +24,8 @@
  * @waits: executing waits for @go
  * @lasts_ns: the predicted time of an execution, 0 for unknown
  * @wedges: executing finds that the hardware does not answer
- * @late_us: how much later than its end the thread notices it
- * @until_ns: when the execution ended, with @late_us
+ * @late_us: how much later than an item's end the thread notices that end
+ * @until_ns: when the execution ended; valid with @late_us
  * @executed: number of executions
  * @limit_ns: the last limit passed
  */
@@ -44,7 +44,9 @@ struct mock {
 	u64 limit_ns;
 };
 
-/* For kunit_suite.init and .exit; the mock is test->priv. */
+/*
+ * Callbacks for kunit_suite.init and .exit. The mock is stored in test->priv.
+ */
 int mock_init(struct kunit *test);
 void mock_exit(struct kunit *test);
 

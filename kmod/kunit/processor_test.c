@@ -23,7 +23,10 @@ static void expect_realtime(struct kunit *test, const struct vgpu_ration *ration
 	KUNIT_EXPECT_EQ(test, current->rt_priority, realtime ? 2 : 0);
 }
 
-/* Nothing more is earned, even if the machine stops meanwhile. */
+/*
+ * Begin with @credit_ns. With so many sharers the worker earns nothing more,
+ * even if the machine stops meanwhile.
+ */
 static void begin(struct vgpu_ration *ration, s64 credit_ns)
 {
 	ration->credit_ns = credit_ns;
@@ -32,8 +35,8 @@ static void begin(struct vgpu_ration *ration, s64 credit_ns)
 }
 
 /*
- * Uses the clock of the code under test; mdelay() ends early if its loops were
- * calibrated under load.
+ * Uses the clock of the code under test and not mdelay(), which ends early if
+ * its loops were calibrated under load.
  */
 static void let_pass(u64 ns)
 {
@@ -137,7 +140,7 @@ static void what_a_worker_uses_as_any_task_is_charged_too(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ration.credit_ns, -5 * (s64)NSEC_PER_MSEC);
 	KUNIT_EXPECT_GE(test, ration.used_ns - before_ns, 20 * NSEC_PER_MSEC);
 
-	ration.counted_ns -= NSEC_PER_SEC;	/* is 25 ms for each of two */
+	ration.counted_ns -= NSEC_PER_SEC;	/* 25 ms for each of two sharers */
 	vgpu_ration_begin(&ration, 2);
 	expect_realtime(test, &ration, true);
 }

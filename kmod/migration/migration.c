@@ -64,7 +64,8 @@ static bool vgpu_migration_has_tenant(struct vgpu_device *device)
 
 /*
  * Does a dropped item still use device memory? An item of an earlier ring, or of this
- * one if it is dead, may do so until its chunk ends. Nothing else can while paused.
+ * ring if it is dead, may do so until its chunk ends. Nothing else uses device memory
+ * while the ring is paused.
  */
 static bool vgpu_migration_memory_is_used(struct vgpu_device *device)
 {
@@ -282,7 +283,8 @@ static const struct vfio_migration_ops vgpu_migration_ops = {
  * vgpu_migration_init - declare whether a slice can be saved and restored
  * @device: not registered yet; parent->lock held
  *
- * The state that an executor has of its slice cannot be saved.
+ * A slice of an engine that lends cannot be saved, because part of its state is in
+ * its executor.
  */
 void vgpu_migration_init(struct vgpu_device *device)
 {
@@ -304,7 +306,8 @@ void vgpu_migration_end(struct vgpu_device *device)
 }
 
 /**
- * vgpu_migration_reset - the same, for a device that will be used again
+ * vgpu_migration_reset - like vgpu_migration_end(), for a device that will be used
+ * again
  * @device: state_lock held, not enabled
  */
 void vgpu_migration_reset(struct vgpu_device *device)

@@ -14,7 +14,7 @@
 
 /**
  * vgpu_migration_bytes - length of a stream
- * @device: the one that is saved or restored
+ * @device: the slice that is saved or restored
  */
 u64 vgpu_migration_bytes(const struct vgpu_device *device)
 {
@@ -125,8 +125,8 @@ static int vgpu_migration_accept_memory(struct vgpu_migration_file *file)
 }
 
 /*
- * Check each part as soon as it is complete: a write can be refused, but a VMM that
- * reports that the VM runs cannot.
+ * Check each part as soon as it is complete, because only a write can be refused.
+ * Later, when the VMM reports that the VM runs, it is too late.
  */
 static int vgpu_migration_accept(struct vgpu_migration_file *file)
 {
@@ -181,7 +181,10 @@ static ssize_t vgpu_migration_write(struct file *filp, const char __user *from, 
 		}
 		bytes = vgpu_migration_give(file, wanted);
 		if (bytes < 0) {
-			/* Bytes accepted before are useless, unless the stream is whole. */
+			/*
+			 * Unless the stream is complete, report the error even if
+			 * bytes were accepted before.
+			 */
 			if (!file->complete)
 				done = 0;
 			break;
@@ -246,7 +249,7 @@ static void vgpu_migration_describe(const struct vgpu_device *device,
  * @device: state_lock held, has no such file
  * @save: for reading; else for writing
  *
- * Return: the file, also in @device->migration, or an errno.
+ * Return: the file, which is also stored in @device->migration; or an ERR_PTR.
  */
 struct file *vgpu_migration_open(struct vgpu_device *device, bool save)
 {

@@ -2,9 +2,9 @@
 /*
  * The file of one save or restore. Device and file hold references to each other until
  * the device leaves the migration state of the file, by request of the VMM, a reset,
- * revocation or close. From then on the file only returns errors. Its lock serializes
- * readers and writers and may be held over a page fault; state_lock, which is taken
- * inside it, never is.
+ * revocation or close. From then on the file only returns errors. The file's lock
+ * serializes readers and writers and may be held over a page fault; state_lock, which is
+ * taken inside it, never is.
  */
 #ifndef VGPU_MIGRATION_FILE_H
 #define VGPU_MIGRATION_FILE_H

@@ -121,9 +121,9 @@ static const char *vgpu_migration_malformed(const struct vgpu_migration_header *
 }
 
 /*
- * Return the field that shows another kind of device, or NULL. Engines of one name may
- * execute more operations than they once did, but a guest may never find fewer than
- * before.
+ * Return the field that shows another kind of device, or NULL. An engine may have more
+ * operations here than on the host that saved the slice, but a guest must never find
+ * fewer than before.
  */
 static const char *vgpu_migration_other_engine(const struct vgpu_migration_header *header,
 					       const struct vgpu_migration_target *target)
@@ -159,8 +159,8 @@ static const char *vgpu_migration_impossible(const struct vgpu_migration_header 
 					     const struct vgpu_migration_state *state)
 {
 	/*
-	 * A 63 bit clock has measured it, so adding to it on this host never makes
-	 * it wrap.
+	 * run_ns was measured with a 63-bit clock, so a valid value never wraps when
+	 * this host adds to it.
 	 */
 	if (state->run_ns >> 63)
 		return "run_ns";

@@ -179,8 +179,9 @@ void vgpu_arbiter_party_remove(struct vgpu_arbiter *arbiter,
 }
 
 /*
- * The gate of a party whose streams are added again: children that it has
- * stopped stay stopped, but the others must be able to ask.
+ * Review the gate of a party whose streams are added again.  Children that the
+ * gate has stopped stay stopped, but the other children must be able to ask for
+ * a lease.
  */
 static void review_gate_of(struct vgpu_arbiter *arbiter, struct vgpu_party *party, bool busy)
 {

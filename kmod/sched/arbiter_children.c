@@ -12,7 +12,7 @@ bool vgpu_child_is_busy(const struct vgpu_stream_view *view)
 
 /*
  * Was the child busy since it was offered the lease, or is it busy now, under any
- * number?
+ * lease number?
  */
 bool vgpu_child_has_started(const struct vgpu_party *party, const struct vgpu_stream *stream,
 			    const struct vgpu_stream_view *view)
@@ -23,9 +23,10 @@ bool vgpu_child_has_started(const struct vgpu_party *party, const struct vgpu_st
 }
 
 /*
- * Must the child still send its yield?  Its page shows DRY earlier than the yield,
- * which also says whether it has more work.  Without that the party would look like
- * one that went to sleep, and would lose its place in the queue.
+ * Must the child still send its yield?  Its page shows DRY earlier than the yield
+ * arrives, and only the yield says whether the child has more work.  If the arbiter
+ * did not wait for the yield, the party would look like one that went to sleep, and
+ * would lose its place in the queue.
  */
 bool vgpu_child_owes_yield(const struct vgpu_party *party, const struct vgpu_stream *stream,
 			   const struct vgpu_stream_view *view)
@@ -34,7 +35,10 @@ bool vgpu_child_owes_yield(const struct vgpu_party *party, const struct vgpu_str
 	       (vgpu_child_has_started(party, stream, view) && !stream->quit);
 }
 
-/* The lease has an end from now on.  Children that are dry already will not yield. */
+/*
+ * The lease has an end from now on.  Children that are already dry will not send a
+ * yield.
+ */
 void vgpu_children_expect_yields(struct vgpu_arbiter *arbiter, struct vgpu_party *party)
 {
 	struct vgpu_stream *stream;

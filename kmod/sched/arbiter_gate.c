@@ -5,7 +5,7 @@
  *
  * After an offence (watch.h) a party is confined: its gate is open during its leases
  * only.  Frozen children cannot report that they have work, so a confined party gets
- * a short lease from time to time without having asked.
+ * a short lease from time to time without having asked for it.
  */
 #include "arbiter_private.h"
 
@@ -140,8 +140,8 @@ void vgpu_arbiter_gate_reset(struct vgpu_arbiter *arbiter, struct vgpu_party *pa
 	party->poll_at_ns = 0;
 	vgpu_watch_reset(&party->watch);
 	/*
-	 * Detach all at once: neither this gate, which is gone, nor the next one may
-	 * be asked.
+	 * Detach all streams at once, so that no request is sent to this gate, which
+	 * is gone, or to the gate of the next executor.
 	 */
 	vgpu_children_detach(party);
 	if (arbiter->holder == party) {

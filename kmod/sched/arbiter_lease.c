@@ -14,7 +14,7 @@
  */
 #include "arbiter_private.h"
 
-/* How long a lease lasts that confined children get without having asked. */
+/* Length of a lease that confined children get without having asked for it. */
 #define POLL_LIMIT_NS	1000000ull
 
 void vgpu_arbiter_publish(const struct vgpu_arbiter *arbiter, struct vgpu_party *party,
@@ -24,7 +24,7 @@ void vgpu_arbiter_publish(const struct vgpu_arbiter *arbiter, struct vgpu_party 
 	arbiter->ops->publish(party, &party->lease, wake);
 }
 
-/* Call this before anything in which the scheduler looks at the time. */
+/* Call this before any call of the scheduler that depends on the time. */
 u64 vgpu_arbiter_settle(struct vgpu_arbiter *arbiter, u64 now_ns)
 {
 	struct vgpu_party *holder = arbiter->holder;
@@ -136,7 +136,7 @@ static void end_lease(struct vgpu_arbiter *arbiter, struct vgpu_party *party, u3
 	vgpu_slice_yield(arbiter->sched, party->slice, &yield, arbiter->now_ns);
 }
 
-/* Did a child wake up too late for its lease?  Then it still has its work. */
+/* Did a child wake up too late for its lease?  If so, it still has its work. */
 static bool has_missed(const struct vgpu_party *party, const struct vgpu_stream *stream,
 		       const struct vgpu_stream_view *view)
 {
@@ -146,8 +146,8 @@ static bool has_missed(const struct vgpu_party *party, const struct vgpu_stream 
 
 /*
  * Withdraw the lease: no child starts under it any more.  @stops: the gate stops
- * children that are busy, and they continue in a later lease.  Returns whether there
- * are any.
+ * children that are busy, and they continue in a later lease.  Returns whether the
+ * gate stops any child.
  */
 static bool withdraw(struct vgpu_arbiter *arbiter, struct vgpu_party *party, bool stops)
 {
@@ -288,8 +288,8 @@ void vgpu_arbiter_review_holder(struct vgpu_arbiter *arbiter)
 }
 
 /*
- * A lease is reviewed shortly before its end, because perhaps no other party would get
- * the next one.
+ * Review a lease shortly before its end: if no other party would get the next lease,
+ * this one is prolonged.
  */
 static u64 early_ns(const struct vgpu_arbiter *arbiter)
 {
@@ -299,7 +299,7 @@ static u64 early_ns(const struct vgpu_arbiter *arbiter)
 	       expires_ns - arbiter->settings.early_ns : U64_MAX;
 }
 
-/* When to review the holder's lease, or to lend the engine. */
+/* When to review the holder's lease, or to lend the engine if there is no holder. */
 u64 vgpu_arbiter_lease_at_ns(const struct vgpu_arbiter *arbiter)
 {
 	const struct vgpu_party *holder = arbiter->holder;
@@ -335,7 +335,10 @@ void vgpu_arbiter_lease_look(struct vgpu_arbiter *arbiter, u64 due_ns)
 	}
 }
 
-/* The child asked before it saw the lease, or its moved end: wake it to look again. */
+/*
+ * The child asked before it saw the lease, or before it saw that the end had moved:
+ * wake it to look again.
+ */
 void vgpu_arbiter_let_start(struct vgpu_arbiter *arbiter, struct vgpu_stream *stream)
 {
 	stream->want = true;

@@ -10,7 +10,7 @@ static inline u64 later(u64 at_ns, u64 by_ns)
 	return by_ns > U64_MAX - at_ns ? U64_MAX : at_ns + by_ns;
 }
 
-/* Does another party wait for this lease, or a cap end it? */
+/* Does the lease have an end, because another party waits or a cap applies? */
 static inline bool has_end(const struct vgpu_party *party)
 {
 	return party->lease.expires_ns != U64_MAX;

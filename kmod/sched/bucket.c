@@ -63,7 +63,7 @@ bool vgpu_bucket_is_empty(const struct vgpu_bucket *bucket)
 	return bucket->cap_ns && bucket->credit_ns <= 0;
 }
 
-/* How long without use until the credit is @credit_ns (at most the burst). */
+/* Time without use until the credit is @credit_ns (at most the burst). */
 u64 vgpu_bucket_wait_ns(const struct vgpu_bucket *bucket, u64 credit_ns)
 {
 	u64 times, part, wait;
@@ -81,7 +81,7 @@ u64 vgpu_bucket_wait_ns(const struct vgpu_bucket *bucket, u64 credit_ns)
 				bucket->cap_ns);
 }
 
-/* How long of continuous use until the credit is gone, including refill. */
+/* Time of continuous use until the credit is gone, including refill. */
 u64 vgpu_bucket_lasts_ns(const struct vgpu_bucket *bucket)
 {
 	u64 drain = bucket->period_ns - bucket->cap_ns;

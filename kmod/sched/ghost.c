@@ -3,7 +3,7 @@
  * Policies under which no other slice may use a slice's turn (invariant 16).  A
  * slice is ready in its queue whether or not it has an item, so its turn, or that
  * of its ghost, comes by the same rules as under other policies.  All unsold
- * places are one more entity among the groups.
+ * places together are one more entity among the groups.
  */
 #include "internal.h"
 
@@ -38,10 +38,10 @@ void vgpu_ghost_init(struct vgpu_sched *sched)
 }
 
 /*
- * Charge @ns in which all ready entities were ghosts whose turns would have
- * followed each other.  Every virtual runtime has grown by the same amount, so no
- * lag and no deadline has moved relative to another, and only each slice's part
- * needs to be recorded.  Returns the time that no slice pays for.
+ * Charge @ns of parked time: no slice had an item, so the turns of ghosts would
+ * have followed each other.  Every virtual runtime has grown by the same amount,
+ * so no lag and no deadline has moved relative to another, and only each slice's
+ * part needs to be recorded.  Returns the time that no slice pays for.
  */
 u64 vgpu_ghost_park(struct vgpu_sched *sched, u64 ns)
 {

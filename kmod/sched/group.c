@@ -81,9 +81,9 @@ static void unthrottle(struct vgpu_sched *sched, struct vgpu_bucket *bucket)
 }
 
 /*
- * Is @bucket no obstacle to its owner, which wants the engine iff @wanted?  A
- * bucket that keeps its owner waiting gets a timer; otherwise a timer would wake
- * the host for nothing.
+ * Does @bucket let its owner use the engine?  @wanted: the owner wants it.  If the
+ * bucket keeps its owner waiting, it gets a timer.  Otherwise it has none, because
+ * the timer would wake the host for nothing.
  */
 static bool has_credit(struct vgpu_sched *sched, struct vgpu_bucket *bucket,
 		       bool wanted)

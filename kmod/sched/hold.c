@@ -12,7 +12,7 @@
  */
 #include "internal.h"
 
-/* How many groups are tried for an item that fits, best first. */
+/* Number of groups that are tried, best first, to find an item that fits. */
 #define FILLERS		4u
 /* A gap that is not longer than this many switches is not worth a lease. */
 #define FILL_SWITCHES	2u
@@ -54,7 +54,7 @@ void vgpu_hold_begin(struct vgpu_sched *sched, struct vgpu_slice *slice)
 	group->stats.holds++;
 }
 
-/* How long the present hold can last from now on. */
+/* How long the present hold can still last. */
 static u64 lasts_ns(const struct vgpu_sched *sched)
 {
 	const struct vgpu_slice *slice = sched->hold.slice;
@@ -124,8 +124,9 @@ void vgpu_hold_charge(struct vgpu_sched *sched, u64 ns)
 }
 
 /*
- * The shortest lease with which @slice can fill a gap: its first kernel.  A false
- * hint does no harm, because the lease ends with the gap and not with the kernel.
+ * Length of the shortest lease with which @slice can fill a gap: the duration of
+ * its first kernel.  A false hint does no harm, because the lease ends with the gap
+ * and not with the kernel.
  */
 static u64 least_lease_ns(const struct vgpu_sched *sched,
 			  const struct vgpu_slice *slice)
@@ -153,7 +154,7 @@ static u64 piece_ns(const struct vgpu_sched *sched,
 				     longest_ns;
 }
 
-/* The inversion budget that @slice would need to pass now. */
+/* The inversion budget that @slice would need to pass the gap gate now. */
 static u64 needs_ns(const struct vgpu_sched *sched,
 		    const struct vgpu_slice *slice)
 {

@@ -5,13 +5,13 @@
  * A lease is a run whose end the arbiter knows beforehand.  The end is a time,
  * ->until_ns, or the lease is ->open.  A ->kept or ->open lease ends later than the
  * present run, because the owner would be chosen again at the run's end.  When time
- * passes that end, the run is ended and the next one begun (vgpu_lease_renew()); no
- * caller has to ask for that.  Runs of a lease without an end are counted all at
+ * passes the run's end, vgpu_lease_renew() ends the run and begins the next one
+ * without a call of the arbiter.  Runs of a lease without an end are counted all at
  * once.
  *
- * The prediction holds only until the readiness, weight or debt of any slice
- * changes.  Then vgpu_lease_recall() brings the end back to that of the present
- * run.
+ * That the owner would be chosen again holds only until the readiness, weight or debt
+ * of any slice changes.  Then vgpu_lease_recall() moves the lease's end back to the
+ * end of the present run.
  */
 #include "internal.h"
 
@@ -32,8 +32,9 @@ static u64 run_end_ns(const struct vgpu_sched *sched)
 }
 
 /*
- * For a lease that continues: how many runs end within it until @now_ns, and when
- * the last of them ends.  More than one only if all last the same timeslice.
+ * For a lease that continues: how many runs end within it until @now_ns, and when the
+ * last of them ends.  There is more than one run only if all of them last the same
+ * timeslice.
  */
 u64 vgpu_lease_runs(const struct vgpu_sched *sched, u64 now_ns, u64 *end_ns)
 {
@@ -108,8 +109,8 @@ static bool is_kept(struct vgpu_sched *sched)
 }
 
 /*
- * A lease without an end gets one.  It has not used the owner's reservation, which is
- * brought up to date here.
+ * Give a lease without an end an end.  Until now the lease has used no reservation of
+ * the owner's group; the reservation is brought up to date here.
  */
 static void end_open(struct vgpu_sched *sched)
 {
@@ -146,8 +147,9 @@ static void set_end(struct vgpu_sched *sched)
 
 /*
  * Does the owner continue in band L because its group has budget again?  Its present
- * run ends with that.  If the owner has used up its request by then, it gets a later
- * deadline, and a pick has to decide which slice of the group is next.
+ * run then ends and the next one begins.  If the owner has used up its request by
+ * then, the answer is no: the owner gets a later deadline, and a pick has to decide
+ * which slice of the group is next.
  */
 static bool is_promoted(struct vgpu_sched *sched)
 {

@@ -10,7 +10,10 @@
 #include "internal.h"
 
 #define LAST_BUCKET	(VGPU_PREDICT_BUCKETS - 1)
-/* A kernel is in one of this many entries from the one its id hashes to. */
+/*
+ * A kernel is in one of this many consecutive entries, beginning with the entry
+ * that its id hashes to.
+ */
 #define PROBES		4u
 #define COUNT_MAX	255
 
@@ -42,8 +45,8 @@ static u32 age(const struct vgpu_predictor *predictor, u32 at)
 }
 
 /*
- * The kernel's entry.  If there is none, it replaces the entry that was used
- * longest ago.
+ * Return the kernel's entry.  A kernel without an entry gets the least recently
+ * used one.
  */
 static struct vgpu_kernel *find_or_make(struct vgpu_predictor *predictor, u32 id)
 {

@@ -13,9 +13,9 @@
  * exact, and eligibility needs no division: v <= V iff v <= vtime.
  *
  * The members are the ready entities (tree "ready"), the sleeping or throttled entities
- * that are still in debt (tree "debtors"), and at most one entity that runs its last
- * moments without being ready (in neither tree until vgpu_queue_put()).  Lags add up to
- * zero and debtors are above V, so a queue with members has an eligible ready entity
+ * that are still in debt (tree "debtors"), and at most one entity that still runs
+ * although it is no longer ready (in neither tree until vgpu_queue_put()).  Lags add up
+ * to zero and debtors are above V, so a queue with members has an eligible ready entity
  * once none is running.
  *
  * A request is as large as the longest legal run, timeslice and overrun, not just the
@@ -54,8 +54,8 @@
 /* More credit in the pool than the longest timeslice is never useful. */
 #define CREDIT_MAX	(VGPU_TIMESLICE_MAX_NS << VTIME_SHIFT)
 /*
- * Credit up to this may be the rounding error of none, and is not worth cutting the
- * pool for.
+ * Credit up to this amount may be a rounding error of zero credit, so the pool is not
+ * cut for it.
  */
 #define NO_CREDIT	64
 /* A lap of virtual time; times two laps apart can still be compared by difference. */
@@ -167,10 +167,11 @@ static void new_request(struct vgpu_queue *queue, struct vgpu_entity *entity)
 }
 
 /*
- * Sets *least to the v at which an entity has the most credit it may have.  It is
- * measured from the furthest V has been: a light entity with credit can pull V far back
- * while all heavy ones sleep.  Measured from V, an entity that wakes just then would
- * gain its weight times that distance over those that sleep on.
+ * Set *least to the v at which an entity has the most credit that is allowed.  That
+ * credit is measured from the furthest V has been, because a light entity with credit
+ * can pull V far back while all heavy entities sleep.  If it were measured from V, an
+ * entity that wakes at that moment would gain its weight times that distance over
+ * entities that sleep on.
  */
 static bool has_too_much_credit(const struct vgpu_queue *queue,
 				const struct vgpu_entity *entity, u64 *least)
@@ -454,7 +455,7 @@ void vgpu_queue_resume(struct vgpu_queue *queue, struct vgpu_entity *entity)
 	entity->running = true;
 }
 
-/* Has the entity, which runs, used all the service that its request asked for? */
+/* Has the running entity used all the service that its request asked for? */
 bool vgpu_request_is_used_up(const struct vgpu_entity *entity)
 {
 	return !vgpu_before(entity->node.key, entity->node.rank);
@@ -494,8 +495,9 @@ void vgpu_queue_owe(struct vgpu_queue *queue, struct vgpu_entity *entity, u64 ns
 
 /*
  * Would the running entity be picked again if its request were done after @ns more, and
- * nothing happened until then except that debtors leave?  If none leaves, V at that
- * time is known.  If some do, V is at least that, and moves no further than v.
+ * nothing happened until then except that debtors leave?  If no debtor leaves, V at
+ * that time is known.  If debtors leave, V is at least that value, and moves no further
+ * than v.
  */
 bool vgpu_queue_keeps(struct vgpu_queue *queue, struct vgpu_entity *entity, u64 ns)
 {

@@ -24,7 +24,7 @@ static u64 deadlines(const struct vgpu_group_params *params)
 			 params->reserve_period_ns);
 }
 
-/* How far above its initial budget a piece may go, as counted for admission. */
+/* Overdraft that admission assumes: how far a piece may exceed the budget. */
 static u64 overdraft_ns(const struct vgpu_sched_params *params)
 {
 	return params->splits ? 0 : params->max_chunk_ns;
@@ -48,7 +48,7 @@ static u64 most_weight(const struct vgpu_group_params *params)
 			 params->reserve_ns);
 }
 
-/* The least of these over all groups with a reservation, except @group. */
+/* The least most_weight() over all groups with a reservation, except @group. */
 static u64 most_weight_of_others(const struct vgpu_sched *sched,
 				 const struct vgpu_group *group)
 {
@@ -114,7 +114,7 @@ vgpu_reserve_check_engine(const struct vgpu_sched *sched,
 
 /*
  * vgpu_reserve_admit() counts the weight and reservation of @group;
- * vgpu_reserve_dismiss() undoes it.
+ * vgpu_reserve_dismiss() undoes that.
  */
 void vgpu_reserve_admit(struct vgpu_sched *sched, struct vgpu_group *group)
 {
@@ -147,7 +147,7 @@ static void replenish(struct vgpu_group *group, u64 now_ns)
 		reserve->budget_ns += due_ns;
 }
 
-/* Budget that was due until now is computed by the terms that end now. */
+/* Budget that was due until now is computed with the old parameters. */
 void vgpu_reserve_dismiss(struct vgpu_sched *sched, struct vgpu_group *group)
 {
 	sched->weight -= group->params.weight;
@@ -226,7 +226,8 @@ void vgpu_reserve_replenish(struct vgpu_sched *sched)
 
 /*
  * @group has used @ns of its budget until now.  Budget that was due before that use is
- * added first, so it does not pay a debt made since: a lease may last for many periods.
+ * added first: it is limited to Q at that time, so it does not pay for use that came
+ * later.  This matters because a lease may last for many periods.
  */
 void vgpu_reserve_use(struct vgpu_sched *sched, struct vgpu_group *group, u64 ns)
 {

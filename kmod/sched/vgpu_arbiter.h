@@ -28,10 +28,10 @@
  *    before the slice leaves the scheduler.  A party may be removed with streams and
  *    be added again.
  *
- * What a party pays for: all time from the beginning of its lease to its end, which
- * is when all its children have yielded or the gate is closed.  During a lease without
- * an end it does not pay for spans in which all its children say that they were dry.
- * Nobody else has work then, so a false statement harms nobody.
+ * A party pays for all time from the beginning of its lease to its end.  The lease
+ * ends when all its children have yielded or the gate is closed.  During a lease
+ * without an end it does not pay for spans in which all its children say that they
+ * were dry.  Nobody else has work then, so a false statement harms nobody.
  */
 #ifndef VGPU_ARBITER_H
 #define VGPU_ARBITER_H
@@ -144,7 +144,7 @@ struct vgpu_stream {
 	u64 offered_ns;
 	bool asked;	/* had work when it was offered the present lease */
 	bool expected;	/* was offered the present lease and has not started yet */
-	bool quit;	/* has yielded the present lease, or was dry when it got an end */
+	bool quit;	/* has yielded the lease, or was dry when it got an end */
 };
 
 /**
@@ -193,7 +193,7 @@ struct vgpu_arbiter {
 	bool closing;
 };
 
-/* @sched is initialized and has lent nothing. */
+/* @sched: initialized, has lent nothing yet. */
 void vgpu_arbiter_init(struct vgpu_arbiter *arbiter, struct vgpu_sched *sched,
 		       const struct vgpu_arbiter_ops *ops,
 		       const struct vgpu_arbiter_settings *settings, u64 now_ns);

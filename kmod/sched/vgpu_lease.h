@@ -20,9 +20,9 @@
  *	vgpu_sched_lend()	...
  *
  * A slice that is alone and has no cap gets a lease without an end, and makes no
- * more calls until another slice becomes ready.  Before any other call, the
- * arbiter reports the time that the slice has not used meanwhile by
- * vgpu_sched_unused().
+ * more calls until another slice becomes ready.  Before any other call, the arbiter
+ * calls vgpu_sched_unused() to report the time that the slice has not used
+ * meanwhile.
  *
  * For an engine that is lent, struct vgpu_sched_params means:
  *
@@ -159,7 +159,7 @@ enum vgpu_sched_field vgpu_slice_yield(struct vgpu_sched *sched,
  * vgpu_sched_unused() - report how much of the lease was not used
  * @sched: engine
  * @unused_ns: how long all streams of the slice were dry since the last call of any
- *	function that takes a time; a longer time is cut to that
+ *	function that takes a time; a longer time is cut to the time since that call
  * @now_ns: the present
  *
  * The unused time counts as idle instead of being charged to the slice.  Under a

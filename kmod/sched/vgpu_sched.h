@@ -28,8 +28,8 @@
  *     50 groups of weight 1 whose pieces of up to 0.4 ms overrun 1 ms put a group of
  *     weight 100 a lag of 4.8 ms behind.)
  *  3. Debt.  A member that sleeps or is throttled leaves the average only at lag >=
- *     0.  In debt it stays a member that cannot be picked, until V has reached it.
- *     Debt is never clamped or forgotten (the number saturates at three days).
+ *     0.  A member in debt stays a member that cannot be picked until V has reached
+ *     its v.  Debt is never clamped or forgotten (the number saturates at three days).
  *  4. Credit.  A returning entity joins at v = max(v, H - timeslice / weight), where
  *     H is the furthest V has been, and begins a new request.  (If credit were
  *     measured from V instead of H, it would be worth more while a returning light
@@ -41,9 +41,9 @@
  *     keeps lag.  V steps back (H does not) only when a member joins with credit or
  *     is removed for good while in debt.  While nobody joins or leaves, |lag| <= max
  *     timeslice + max chunk.  Returning sleepers, however many, lower a lag by at
- *     most one max timeslice; each reservation may add its reserve_ns and a chunk.
- *     So over any window, a group that is always ready gets its part by weight among
- *     all existing groups, less at most 2 * (max timeslice + max chunk) + 2 * max
+ *     most one max timeslice; each reservation may add its reserve_ns and a chunk.  So
+ *     over any window, a group that is always ready gets its part by weight among all
+ *     existing groups, less at most 2 * (max timeslice + max chunk) + 2 * max
  *     timeslice times that part.  Caps, reservations and changes of weight may change
  *     that.
  *  5. Two levels.  2 to 4 hold among the groups of an engine and among the slices of
@@ -66,8 +66,8 @@
  *     slices are all throttled is throttled, and in no band.  Full credit earns
  *     nothing while its party waits for its turn, so a busy party gets all of its cap
  *     only if burst is well above one timeslice.
- *  8. Bounded work.  No call takes more than O(log n) steps, amortized (a sleeper
- *     that was in debt is dropped once, when V has reached it).
+ *  8.  Bounded work.  No call takes more than O(log n) steps, amortized (a sleeper that
+ *     was in debt is dropped once, when V has reached its v).
  *  9. Determinism.  Decisions depend only on the sequence of calls and the
  *     differences of their times; neither the clock's origin nor a wrap of clock or
  *     virtual time changes them.
@@ -95,10 +95,10 @@
  *     is max_chunk_ns, or 0 on an engine that splits; P >= VGPU_RESERVE_CHUNKS *
  *     max_chunk_ns; Q / P is at most the group's cap and at most weight / (sum of the
  *     weights of all groups), so that a reservation is a floor inside the share.  A
- *     change that would break this for an admitted reservation is refused as well.
- *     So a ready group has used up its budget or run dry by its deadline plus one
- *     chunk, as long as no piece is longer than max_chunk_ns.  (The chunk is a piece
- *     of another group that has just begun when this group wakes.)  On an engine that
+ *     change that would break this for an admitted reservation is refused as well.  So
+ *     a ready group has used up its budget or run dry by its deadline plus one chunk,
+ *     as long as no piece is longer than max_chunk_ns.  (The chunk is a piece of
+ *     another group that has just begun when this group wakes.)  On an engine that
  *     splits, each reservation adds at most min_chunk_ns to that.
  * 13. Hold.  When a group of band L with budget runs dry after an item flagged
  *     VGPU_ITEM_MORE, it holds the engine: until it has an item again, its budget or
@@ -160,7 +160,7 @@
 #define VGPU_TIMESLICE_MAX_NS	1000000000ull
 #define VGPU_CAP_PERIOD_MIN_NS	100000ull
 #define VGPU_CAP_PERIOD_MAX_NS	1000000000ull
-/* The smallest cap is one part in this many of its period. */
+/* The smallest cap is its period divided by this. */
 #define VGPU_CAP_RATIO_MAX	10000u
 #define VGPU_BURST_MAX_NS	8000000000ull
 #define VGPU_CHUNK_MIN_NS	1000ull
@@ -337,19 +337,18 @@ struct vgpu_sched_params {
 
 /**
  * struct vgpu_group_params - what a tenant was granted on this engine
- * @weight: VGPU_WEIGHT_MIN..VGPU_WEIGHT_MAX; counts under
- *	VGPU_POLICY_BEST_EFFORT only (invariant 16)
- * @timeslice_ns: the longest run before the engine is offered to others; a new
- *	value is effective from the next run
- * @cap_ns: engine time per @cap_period_ns, 0 for no cap (then the next two are
- *	ignored)
+ * @weight: VGPU_WEIGHT_MIN..VGPU_WEIGHT_MAX; counts under VGPU_POLICY_BEST_EFFORT
+ *	only (invariant 16)
+ * @timeslice_ns: the longest run before the engine is offered to others; a new value
+ *	is effective from the next run
+ * @cap_ns: engine time per @cap_period_ns, 0 for no cap (then @cap_period_ns and
+ *	@burst_ns are ignored)
  * @cap_period_ns: see @cap_ns
  * @burst_ns: the most cap credit that can be saved up, 0 for one timeslice
- * @mode: what was sold; VGPU_MODE_STRICT needs a cap under
- *	VGPU_POLICY_BEST_EFFORT
+ * @mode: what was sold; VGPU_MODE_STRICT needs a cap under VGPU_POLICY_BEST_EFFORT
  * @band: the fields below are 0 outside VGPU_BAND_LATENCY
  * @reserve_ns: engine time in band L per @reserve_period_ns
- * @reserve_period_ns: the longest wait for it
+ * @reserve_period_ns: the longest wait for @reserve_ns of engine time
  * @hold_max_ns: the longest hold after an item flagged VGPU_ITEM_MORE, 0 for none
  * @inversion_permille: how much of all time others may execute while this group is
  *	ready although it held the engine; 0 if nobody may execute during its holds
@@ -423,8 +422,8 @@ struct vgpu_item_info {
  *	they began; always 0, counted as a check of invariant 6
  * @longest_run_ns: longest run since the present timeslice was set
  * @throttles: times a cap of the group itself ran out
- * @throttled_ns: time from such an event to the return of the credit, counted at the
- *	return
+ * @throttled_ns: time from such a throttle until the credit is back, counted when it
+ *	is back
  * @switches: times the engine was switched to a slice of this group
  * @histogram: lengths of ended runs
  * @latency_ns: part of run_ns used from the reservation, hold included
@@ -483,7 +482,8 @@ struct vgpu_slice_stats {
 /**
  * struct vgpu_sched_stats - counters of an engine
  * @wall_ns: time since vgpu_sched_init()
- * @idle_ns: part of it in which the engine belonged to nobody, unsold places included
+ * @idle_ns: part of @wall_ns in which the engine belonged to nobody, unsold places
+ *	included
  * @picks: calls of vgpu_sched_pick()
  * @switches: picks whose slice differs from the last slice that had the engine
  */
@@ -1041,7 +1041,7 @@ enum vgpu_sched_field vgpu_sched_busy_until(struct vgpu_sched *sched,
 s64 vgpu_group_lag_ns(struct vgpu_sched *sched, struct vgpu_group *group,
 		      u64 now_ns);
 
-/* The same for a slice among the slices of its group. */
+/* Like vgpu_group_lag_ns(), for a slice among the slices of its group. */
 s64 vgpu_slice_lag_ns(struct vgpu_sched *sched, struct vgpu_slice *slice,
 		      u64 now_ns);
 

@@ -87,7 +87,9 @@ u64 vgpu_watch_look(struct vgpu_watch *watch, const struct vgpu_watch_settings *
 
 	if (!settings->processors)
 		return 0;
-	/* Less than before: those processes are gone. */
+	/*
+	 * Less than before: some of the processes that were counted have ended.
+	 */
 	if (!watch->seen || processor_ns < watch->processor_ns || now_ns < watch->at_ns) {
 		if (!watch->seen)
 			watch->credit_ns = settings->burst_ns;

@@ -4,9 +4,9 @@
  *
  * Where the accelerator consists of the host's processors (PoCL), a child can compute
  * without a lease.  Its supervisor reports from time to time how much processor time
- * all children have used.  The party pays for the time that exceeds the processors'
- * time during its leases.  A small part is free, because a child needs it to take
- * requests.
+ * all children have used.  The party pays for the excess: what its children have used
+ * beyond the time of all processors during its leases.  A small part is free, because
+ * a child needs it to take requests.
  *
  * The excess is also taken from an allowance.  A party whose allowance is used up has
  * committed an offence.  So over any time the children use at most what their leases

@@ -27,13 +27,13 @@
  * after the completion of that item.
  *
  * Requests. A guest may mark which items belong together: every item of a request except the
- * last has VGPU_DESC_MORE. If the tenant was granted it, the engine is then held for the next
- * item, at the tenant's expense. The hold lasts until that item is there, an item without the
- * flag is done, or the tenant's limits are reached. A guest that announced more items and then
- * has none sends an item with VGPU_DESC_END, for example a VGPU_OP_NOP; it is not part of that
- * request. @kernel_id names a kind of work that takes equally long each time, so that its
- * duration can be predicted. None of this changes the result of an item, and false information
- * only costs its sender.
+ * last has VGPU_DESC_MORE. If the tenant was granted holds, the engine is then held for the
+ * next item, at the tenant's expense. The hold lasts until that item is there, an item without
+ * the flag is done, or the tenant's limits are reached. A guest that announced more items and
+ * then has none sends an item with VGPU_DESC_END, for example a VGPU_OP_NOP; that item is not
+ * part of the request. @kernel_id names a kind of work that takes equally long each time, so
+ * that its duration can be predicted. None of this changes the result of an item, and false
+ * information only costs its sender.
  *
  * Windows. If VGPU_REG_FEATURES has VGPU_FEATURE_WINDOWS, BAR2 is memory. It consists of
  * VGPU_REG_WINDOWS windows of equal size, each shared with one process of the host, a child of
@@ -112,11 +112,11 @@
 					/* VGPU_OP_FACT, picoseconds */
 #define VGPU_REG_FEATURES	0x64	/* VGPU_FEATURE_*; zero before ABI 1.2 */
 #define VGPU_REG_WINDOWS	0x70	/* number of windows in BAR2, at most 16 */
-#define VGPU_REG_WINDOW_BYTES	0x74	/* size of each, a multiple of 4096 */
+#define VGPU_REG_WINDOW_BYTES	0x74	/* size of each window, a multiple of 4096 */
 #define VGPU_REG_WINDOW_OPEN	0x78	/* write, always: number of a free window */
-#define VGPU_REG_WINDOW_CLOSE	0x7c	/* write, always: number of an open or lost one */
-#define VGPU_REG_WINDOW_STATES	0x80	/* bits 2n and 2n + 1: enum vgpu_window_state of n */
-#define VGPU_REG_WINDOW_EVENTS	0x84	/* bit n: of window n; reading clears them */
+#define VGPU_REG_WINDOW_CLOSE	0x7c	/* write, always: number of an open or lost window */
+#define VGPU_REG_WINDOW_STATES	0x80	/* bits 2n, 2n + 1: enum vgpu_window_state of window n */
+#define VGPU_REG_WINDOW_EVENTS	0x84	/* bit n: event of window n; reading clears all */
 
 #define VGPU_ID			0x55504756	/* "VGPU" */
 #define VGPU_ABI_MAJOR		1
@@ -145,8 +145,8 @@
  * @VGPU_WINDOW_CLOSING: the guest has closed it, but the host has not released it yet
  * @VGPU_WINDOW_LOST: its child has ended, and it gets no other child: the guest must close it
  *
- * Opening a window that is not free has no effect, and neither has closing one that is free or
- * closing.
+ * Opening a window that is not free has no effect. Closing a window that is free or closing has
+ * no effect either.
  */
 enum vgpu_window_state {
 	VGPU_WINDOW_FREE = 0,

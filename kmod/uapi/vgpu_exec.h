@@ -21,9 +21,9 @@
  * has failed), read() returns -ENODEV and poll() EPOLLHUP.
  *
  * When an executor closes its file or dies, its windows are lost to their guests. Windows
- * that are closing wait for the next executor, which is informed of them. It must kill what
- * is left of their children before it reports CLOSED. Windows that are open when an executor
- * binds are reported to it like new ones.
+ * that are closing wait for the next executor, which is informed of them. That executor must
+ * kill what is left of their children before it reports CLOSED. Windows that are open when an
+ * executor binds are reported to it like new ones.
  */
 #ifndef _UAPI_VGPU_EXEC_H
 #define _UAPI_VGPU_EXEC_H
@@ -35,12 +35,13 @@
  * struct vgpu_exec_bind - become the executor of a slice whose engine lends
  * @uuid: of the slice as text, 36 characters and zeros
  * @windows: out: number of windows of the slice
- * @window_bytes: out: size of each
+ * @window_bytes: out: size of each window
  * @memory_bytes: out: accelerator memory of the slice
  * @reserved: zero
  *
- * -EINVAL: malformed; -ENOENT: no such slice; -EOPNOTSUPP: its engine does not lend; -EBUSY:
- * it has an executor, or this file is already bound; -ENODEV: it is being removed; -ENOMEM.
+ * -EINVAL: malformed; -ENOENT: no such slice; -EOPNOTSUPP: the slice's engine does not lend;
+ * -EBUSY: the slice has an executor, or this file is already bound; -ENODEV: the slice is
+ * being removed; -ENOMEM.
  */
 struct vgpu_exec_bind {
 	char uuid[40];
@@ -108,10 +109,10 @@ struct vgpu_exec_window {
  * @reserved: zero
  *
  * LOST: the child has ended or could not be started, and nothing of it is left; the window
- * becomes lost for the guest. CLOSED: the same for a window that is closing, which is zeroed
- * and becomes free. RING: signal the guest to look at the window. -EINVAL: number; -EBUSY:
- * some process still has the window's memory, so try again; -ENXIO: the window is not open
- * (LOST, RING) or not closing (CLOSED); -ENODEV.
+ * becomes lost for the guest. CLOSED: the same for a window that is closing; the window is
+ * then zeroed and becomes free. RING: signal the guest to look at the window. -EINVAL:
+ * number; -EBUSY: some process still has the window's memory, so try again; -ENXIO: the
+ * window is not open (LOST, RING) or not closing (CLOSED); -ENODEV.
  */
 struct vgpu_exec_child {
 	__u32 window;

@@ -2,10 +2,10 @@
 /*
  * vgpumgr guest driver: the interface of /dev/vgpuN.
  *
- * One process opens the device at a time, and none while a process has a window (-EBUSY
- * otherwise; see /dev/vgpuN-compute below). It maps operand memory, submits descriptors of
- * struct vgpu_desc whose guest addresses are offsets in that memory, and waits for
- * completions. Closing resets the device.
+ * Only one process at a time can have the device open, and no process can open it while
+ * any process has a window (-EBUSY otherwise; see /dev/vgpuN-compute below). The process maps
+ * operand memory, submits descriptors of struct vgpu_desc whose guest addresses are
+ * offsets in that memory, and waits for completions. Closing resets the device.
  *
  * Every call returns -ENODEV once the device is gone or the driver was unbound. Memory
  * that is mapped then stays readable, and the device no longer accesses it.
@@ -59,18 +59,17 @@ struct vgpu_guest_submit {
  * struct vgpu_guest_wait - collect completions in order
  * @completions: pointer to room for @capacity struct vgpu_completion
  * @capacity: at least @minimum
- * @minimum: return when this many are there; with zero the call does not wait
+ * @minimum: return when this many completions are there; with zero the call does not wait
  * @timeout_ms: with zero the call does not wait; with VGPU_GUEST_WAIT_FOREVER only a
  *	signal ends the wait
- * @count: out: completions stored, also when the call fails with -EIO or
- *	-ETIMEDOUT
+ * @count: out: completions stored, also when the call fails with -EIO or -ETIMEDOUT
  * @error: out: enum vgpu_error of the device
  * @error_index: out: number of the item at fault
  * @reserved: zero
  *
- * -EINVAL: @minimum exceeds what is outstanding. -EIO: the device stopped with
- * @error before @minimum completions. -ECANCELED: reset while waiting. -EINTR:
- * a signal; nothing was collected.
+ * -EINVAL: @minimum exceeds the number of outstanding items. -EIO: the device stopped with
+ * @error before @minimum completions. -ECANCELED: reset while waiting. -EINTR: a signal;
+ * nothing was collected.
  */
 struct vgpu_guest_wait {
 	__u64 completions;

@@ -60,9 +60,7 @@ static void good(const struct status *status, const char *part, const char *form
 	va_end(args);
 }
 
-/*
- * @where: the verdict of @status that this part belongs to; it is set.
- */
+/* @where: the verdict of @status that this part belongs to; set to true. */
 static void bad(const struct status *status, bool *where, const char *part, const char *format,
 		...)
 {

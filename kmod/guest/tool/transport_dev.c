@@ -44,8 +44,8 @@ static int dev_map(struct transport *transport, size_t bytes)
 }
 
 /*
- * Get the reason for an EIO from the driver; the device's own registers lose it
- * in a reset.
+ * Get the reason for an EIO from the driver, because the device's own registers
+ * lose it in a reset.
  */
 static void dev_learn_error(struct transport *transport)
 {

@@ -192,7 +192,7 @@ int verify_all(struct transport *transport, const char *name, bool json)
 
 	if (!verify_begin(&verify, transport, name, json))
 		return verify_finish(&verify);
-	/* first, before anything is written to it */
+	/* first, while device memory must still be zero */
 	if (has(&verify, VGPU_OP_COPY) && transport->limits.memory_bytes >= 65536)
 		verify_memory(&verify);
 	if (!verify.rc && has(&verify, VGPU_OP_COPY))
