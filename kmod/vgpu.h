@@ -123,7 +123,7 @@ struct vgpu_engine_ops {
  * @lock: protects all of @sched to @held_ns, @wedged and every ring's item lists
  * @sched: the scheduler
  * @thread: executes items; the only caller of @ops->execute
- * @name: of the accelerator, for traces
+ * @name: name of the accelerator, for traces
  * @rings: rings that are alive
  * @executing: the item @ops->execute works on
  * @leaving: slice of @executing, to be removed from the scheduler once @executing is charged
@@ -199,9 +199,9 @@ struct vgpu_memory_class {
  * @memory_total: device memory of this accelerator, bytes
  * @memory_reserved: sum over created devices
  * @attach_permit: opening a device consumes a permit
- * @generation: of the engine's sharing parameters, vgpu_generation_next()
+ * @generation: generation of the engine's sharing parameters, vgpu_generation_next()
  * @removed: the driver is being unbound, or the adoption has ended; nothing new may be added
- * @engine: its engine
+ * @engine: engine of the accelerator
  * @classes: memory classes, indexed like @types
  * @types: pointers passed to the mdev core
  * @nr_types: how many of them are registered
@@ -236,13 +236,13 @@ struct vgpu_parent {
  * @node: in parent->tenants, ordered by @id
  * @id: vgpu_id_next(): resumes dumps, and distinguishes tenants that had the same name at
  *	different times
- * @parent: its accelerator; a tenant never outlives its parent
+ * @parent: the tenant's accelerator; a tenant never outlives its parent
  * @name: the tenant
  * @configured: @group is in the engine's scheduler; until then its devices are inert
- * @generation: of @params, vgpu_generation_next(); 0 while not configured
- * @params: as set
+ * @generation: generation of @params, vgpu_generation_next(); 0 while not configured
+ * @params: parameters of the group, as set
  * @devices: how many devices name this tenant
- * @group: its group in the scheduler, engine->lock
+ * @group: the tenant's group in the scheduler, engine->lock
  * @events: events about it that are not queued yet, engine->lock
  *
  * Created by the first configuration or by the first device that names it; freed when it is not
@@ -263,7 +263,7 @@ struct vgpu_tenant {
 
 /**
  * struct vgpu_memory - device memory of one open device
- * @refs: the device while open, and each ring
+ * @refs: references: one for the device while open, one for each ring
  * @bytes: size
  * @data: zeroed when allocated and before it is freed
  */
@@ -291,7 +291,7 @@ struct vgpu_operand {
  * struct vgpu_item - one fetched descriptor
  * @node: in ring->ready, then ring->done
  * @late: in the list of items to drop
- * @ring: holds a reference
+ * @ring: the item's ring; the item holds a reference to it
  * @desc: the only copy of the descriptor that is ever used
  * @number: position in the ring, free running
  * @dst: destination
@@ -317,14 +317,14 @@ struct vgpu_item {
 
 /**
  * struct vgpu_ring - one enabling of a device's rings
- * @refs: the device, and each item
+ * @refs: references: one for the device, one for each item
  * @node: in engine->rings from enabling until @dead; engine->lock
- * @device: valid while not @dead
- * @memory: device memory, holds a reference
+ * @device: the ring's device; valid while not @dead
+ * @memory: device memory; the ring holds a reference to it
  * @base: guest address of the submission ring
  * @completion: guest address of the completion ring
  * @shadow: guest address of struct vgpu_shadow, 0 for none
- * @entries: of both rings
+ * @entries: number of entries of each ring
  * @tail: as last written to the doorbell
  * @fetched: items fetched; worker only, read by registers
  * @completed: items answered; worker only, read by registers
@@ -377,8 +377,8 @@ struct vgpu_ring {
 
 /**
  * struct vgpu_device_stats - counters of one slice outside the scheduler
- * @items: answered
- * @dma_bytes: read from and written to guest memory
+ * @items: items answered
+ * @dma_bytes: bytes read from and written to guest memory
  * @doorbells: doorbell writes; written under the device's state_lock only
  * @errors: times the device entered its error state
  * @resets: resets by the guest or the VMM
@@ -396,22 +396,23 @@ struct vgpu_device_stats {
 /**
  * struct vgpu_device - one slice
  * @vdev: the VFIO device; its lifetime is that of this struct
- * @parent: holds a reference until release
- * @node: in parent->devices, parent->lock
- * @uuid: its name
+ * @parent: the slice's accelerator; the slice holds a reference until its release
+ * @node: node in parent->devices, parent->lock
+ * @uuid: name of the slice
  * @memory_bytes: device memory, as its class has it
- * @tenant: parent->lock; NULL until assigned
+ * @tenant: the slice's tenant, NULL until assigned; parent->lock
  * @params: weight and cap inside the tenant's group, parent->lock
  * @permit_until: jiffies until which a permit is valid; 0 for none; parent->lock
- * @open: between open_device and close_device, parent->lock
+ * @open: the device is open: between open_device and close_device; parent->lock
  * @opener_pid: thread group of the process that opened it; parent->lock
  * @opener_comm: name of that process; parent->lock
  * @log: rate limit of its lines in the log
- * @slice: its slice in the scheduler, engine->lock
+ * @slice: the device's slice in the scheduler, engine->lock
  * @scheduled: @slice is in the scheduler: it has a configured tenant and is not revoked;
  *	engine->lock, set with parent->lock held too
- * @binding: its executor if the engine lends; changes under engine->lock and windows.lock
- * @party: its party in the arbiter; engine->lock
+ * @binding: the slice's executor if the engine lends; changes under engine->lock and
+ *	windows.lock
+ * @party: the slice's party in the arbiter; engine->lock
  * @children: the children of @binding; engine->lock
  * @requests_paid_ns: time up to which its children's requests are paid, see vgpu_request_take()
  * @windows: BAR2, if the engine lends
@@ -421,7 +422,7 @@ struct vgpu_device_stats {
  * @dma_lock: held during each access to guest memory, by @worker
  * @state_lock: protects everything below
  * @memory: device memory while open
- * @ring: while enabled; written under @state_lock and engine->lock
+ * @ring: the ring while the device is enabled; written under @state_lock and engine->lock
  * @config: PCI configuration space
  * @msix_table: as stored by the VMM; not used here, because VFIO connects the vectors
  * @setup: ring registers, used when enabled
@@ -434,7 +435,7 @@ struct vgpu_device_stats {
  * @revoked: being removed: the function behaves as if it was pulled out; written under
  *	engine->lock
  * @error: enum vgpu_error; engine->lock
- * @error_index: item at fault; engine->lock
+ * @error_index: number of the item at fault; engine->lock
  * @storm_tokens: for actions that bring no work, see vgpu_storm_take(); engine->lock
  * @storm_refill_ns: when @storm_tokens was last refilled; engine->lock
  * @ration: how much longer @worker may have real-time priority; @worker only

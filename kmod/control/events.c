@@ -55,7 +55,7 @@ static struct vgpu_event_note *vgpu_event_first_note(struct vgpu_event_source *s
 
 /**
  * vgpu_event_source_tell - queue all collected events, ordered by when each happened last
- * @engine: engine->lock held
+ * @engine: the engine, engine->lock held
  * @source: the slice or tenant of the events
  */
 void vgpu_event_source_tell(struct vgpu_engine *engine, struct vgpu_event_source *source)
@@ -117,7 +117,7 @@ static void vgpu_event_collect(struct vgpu_event_source *source, enum vgpu_event
 
 /**
  * vgpu_event_note - note an event that a guest can cause often
- * @engine: engine->lock held
+ * @engine: the engine, engine->lock held
  * @source: the slice or tenant of the event
  * @kind: kind of the event
  * @detail: meaning depends on @kind
@@ -220,7 +220,7 @@ void vgpu_events_look(struct vgpu_engine *engine)
 
 /**
  * vgpu_events_decided - find the events in a decision of the scheduler
- * @engine: engine->lock held
+ * @engine: the engine, engine->lock held
  * @before: the owner of the engine until the decision, or NULL
  * @decision: what was decided
  */

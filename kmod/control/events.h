@@ -37,15 +37,15 @@ enum vgpu_event_kind {
 
 /**
  * struct vgpu_event - one message, with a copy of all its values
- * @time_ns: when it happened last
+ * @time_ns: when the event happened last
  * @detail: depends on @command
- * @count: how many times it happened
+ * @count: how many times the event happened
  * @pid: process that had the slice open, 0 for none
  * @comm: name of that process
  * @slice: valid with @of_slice
  * @of_slice: the event is about a slice
  * @command: enum of vgpumgr_netlink.h
- * @tenant: its name, may be empty
+ * @tenant: name of the tenant, may be empty
  */
 struct vgpu_event {
 	u64 time_ns;
@@ -61,9 +61,9 @@ struct vgpu_event {
 
 /**
  * struct vgpu_event_note - events of one kind and source that are not queued yet
- * @time_ns: of the last event
- * @detail: of the last event
- * @count: how many times it happened
+ * @time_ns: time of the last event
+ * @detail: detail of the last event
+ * @count: how many times the event happened
  */
 struct vgpu_event_note {
 	u64 time_ns;

@@ -10,7 +10,7 @@ struct vgpu_binding;
 /**
  * struct vgpu_executor - an open file of /dev/vgpumgr-exec
  * @lock: serializes binding; outside all other locks
- * @binding: to the slice that it serves; set once under @lock
+ * @binding: binding to the slice that the executor serves; set once under @lock
  * @log: rate limit of its lines in the log
  */
 struct vgpu_executor {

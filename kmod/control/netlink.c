@@ -10,7 +10,8 @@
 #include "control/netlink.h"
 
 /*
- * Counts additions and removals of objects. It starts at 1, because 0 means unknown in a dump.
+ * Counts additions and removals of objects in steps of two. It is odd, so it never wraps to 0,
+ * which means unknown in a dump.
  */
 static atomic_t vgpu_objects_seq = ATOMIC_INIT(1);
 

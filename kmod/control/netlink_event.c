@@ -238,7 +238,7 @@ void vgpu_event_gpu(struct vgpu_parent *parent, u8 command)
 
 /**
  * vgpu_event_tenant - report that a tenant was added or removed
- * @tenant: parent->lock held
+ * @tenant: the tenant, parent->lock held
  * @command: VGPUMGR_CMD_CREATED_NTF or VGPUMGR_CMD_REMOVED_NTF
  */
 void vgpu_event_tenant(struct vgpu_tenant *tenant, u8 command)
@@ -249,7 +249,7 @@ void vgpu_event_tenant(struct vgpu_tenant *tenant, u8 command)
 
 /**
  * vgpu_event_slice - report that a slice was created, removed or revoked
- * @device: parent->lock held
+ * @device: the slice, parent->lock held
  * @command: VGPUMGR_CMD_CREATED_NTF, _REMOVED_NTF or _REVOKED_NTF
  */
 void vgpu_event_slice(struct vgpu_device *device, u8 command)
@@ -260,7 +260,7 @@ void vgpu_event_slice(struct vgpu_device *device, u8 command)
 
 /**
  * vgpu_event_opened - remember the process that opens a slice, to report it on revocation
- * @device: parent->lock held
+ * @device: the slice, parent->lock held
  */
 void vgpu_event_opened(struct vgpu_device *device)
 {

@@ -280,7 +280,7 @@ struct vgpu_parent *vgpu_parent_create(struct pci_dev *pdev, const struct vgpu_e
 
 /**
  * vgpu_parent_revoke - revoke all slices of an accelerator, and refuse new ones
- * @parent: parent->lock held
+ * @parent: the accelerator, parent->lock held
  *
  * Does not wait. The mdev core removes one slice after the other. All slices are revoked
  * first, so that no slice continues to work while the mdev core waits for the VM of another
@@ -329,7 +329,8 @@ static void vgpu_parent_remove_attrs(struct vgpu_parent *parent)
 
 /**
  * vgpu_parent_register - make an accelerator available for slices
- * @parent: from vgpu_parent_create(), the device lock of its function still held
+ * @parent: the accelerator, from vgpu_parent_create(), the device lock of its function
+ *	still held
  *
  * Return: 0, or a negative errno with the accelerator no longer visible.
  */

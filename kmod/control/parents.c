@@ -115,7 +115,7 @@ static struct vgpu_device *vgpu_device_find(struct vgpu_parent *parent, const gu
 
 /**
  * vgpu_device_lock - find a slice and prevent its removal
- * @uuid: its name
+ * @uuid: name of the slice
  *
  * Return: the slice, its parent locked and with a reference (vgpu_parent_unlock()), or
  * NULL.

@@ -257,7 +257,7 @@ int vgpu_tenant_configure(struct vgpu_parent *parent, const char *name,
 
 /**
  * vgpu_tenant_unconfigure - remove a tenant
- * @tenant: freed on success
+ * @tenant: the tenant; freed on success
  *
  * Return: 0, or -EBUSY while devices name it.
  */

@@ -62,7 +62,7 @@ static void vgpu_binding_end_later(struct work_struct *work)
 
 /**
  * vgpu_binding_put - release a reference
- * @binding: any
+ * @binding: the binding
  */
 void vgpu_binding_put(struct vgpu_binding *binding)
 {
@@ -100,7 +100,7 @@ struct vgpu_binding *vgpu_binding_create(void)
 
 /**
  * vgpu_binding_attach - make the caller the executor of a slice
- * @binding: just created
+ * @binding: the binding, just created
  * @device: the slice, parent->lock held, so that the engine does not change and the slice is
  *	not removed
  *

@@ -16,7 +16,7 @@ struct vgpu_device;
 /**
  * struct vgpu_binding - an executor that serves a slice whose engine lends
  * @refs: one for its file, and one for @end while that work is queued
- * @device: its slice, with a reference
+ * @device: the slice; the binding holds a reference to it
  * @pid: the process that bound, to be killed if its gate fails
  * @page: struct vgpu_lease_page
  * @wait: where one thread waits for events; woken under engine->lock. If that thread
@@ -26,7 +26,7 @@ struct vgpu_device;
  * @end: work that ends the binding, for callers that cannot do so at once
  * @ended: every call fails from now on; protected by engine->lock, like all fields below
  * @gate: requested state of the gate; valid with @gate_sequence
- * @gate_sequence: of the last request to it, 0 for none
+ * @gate_sequence: number of the last request to the gate, 0 for none
  * @gate_told: the executor has read that request
  */
 struct vgpu_binding {

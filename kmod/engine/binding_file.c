@@ -82,8 +82,8 @@ static ssize_t vgpu_binding_read_event(struct vgpu_binding *binding, struct file
 
 /**
  * vgpu_binding_read - read one event
- * @binding: of the file
- * @file: for its flags
+ * @binding: the file's binding
+ * @file: the file, used for its flags
  * @to: where to copy the event
  * @count: size of @to, at least one event
  *
@@ -105,9 +105,9 @@ ssize_t vgpu_binding_read(struct vgpu_binding *binding, struct file *file, char 
 
 /**
  * vgpu_binding_poll - check whether there is an event
- * @binding: of the file
+ * @binding: the file's binding
  * @file: the file
- * @wait: of the caller of poll()
+ * @wait: poll table of the caller of poll()
  */
 __poll_t vgpu_binding_poll(struct vgpu_binding *binding, struct file *file, poll_table *wait)
 {
@@ -306,9 +306,9 @@ static long vgpu_binding_gate(struct vgpu_binding *binding, void __user *user, c
 
 /**
  * vgpu_binding_ioctl - execute a command of a bound executor
- * @binding: of the file
+ * @binding: the file's binding
  * @command: VGPU_EXEC_WINDOW and the commands after it
- * @user: its argument
+ * @user: argument of the command
  * @field: out, with -EINVAL and -ENXIO: which field of the argument is at fault
  */
 long vgpu_binding_ioctl(struct vgpu_binding *binding, unsigned int command, void __user *user,

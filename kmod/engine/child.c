@@ -35,8 +35,8 @@
 
 /**
  * vgpu_child_create - create a child without a binding
- * @device: its slice
- * @window: number of its window
+ * @device: the child's slice
+ * @window: number of the child's window
  *
  * Return: the child with one reference, or NULL without memory.
  */
@@ -72,7 +72,7 @@ static void vgpu_child_free(struct kref *refs)
 
 /**
  * vgpu_child_put - release a reference
- * @child: any
+ * @child: the child
  */
 void vgpu_child_put(struct vgpu_child *child)
 {
@@ -81,7 +81,8 @@ void vgpu_child_put(struct vgpu_child *child)
 
 /**
  * vgpu_child_start - add a child to its slice and the arbiter
- * @child: in the window, engine->lock held; its slice keeps a reference until the child ends
+ * @child: the child, in the window, engine->lock held; its slice keeps a reference until the
+ *	child ends
  */
 void vgpu_child_start(struct vgpu_child *child)
 {
@@ -96,7 +97,8 @@ void vgpu_child_start(struct vgpu_child *child)
 
 /**
  * vgpu_child_end - remove a child
- * @child: in its slice's list, engine->lock held; the list's reference to it is released
+ * @child: the child, in its slice's list, engine->lock held; the list's reference to it is
+ *	released
  */
 void vgpu_child_end(struct vgpu_child *child)
 {
@@ -300,7 +302,7 @@ static const struct file_operations vgpu_child_ops = {
 
 /**
  * vgpu_child_file - create the file for a child's requests and waits
- * @child: gets a reference
+ * @child: the child; the file gets a reference to it
  *
  * Return: the file or an ERR_PTR.
  */
@@ -333,7 +335,7 @@ static const struct file_operations vgpu_lease_ops = {
 
 /**
  * vgpu_lease_file - create a file that maps a lease page
- * @page: gets a reference
+ * @page: the page; the file gets a reference to it
  *
  * The file is open for reading only, so it can never be mapped for writing.
  *

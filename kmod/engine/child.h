@@ -14,12 +14,12 @@ struct vgpu_device;
 /**
  * struct vgpu_child - the kernel's state of one child of an executor
  * @refs: one for its file, one for its slice's list
- * @device: its slice, with a reference
- * @window: number of its window
+ * @device: the slice; the child holds a reference to it
+ * @window: number of the child's window
  * @opened: value of the window's @opened when the child got the window;
  *	engine->lock
  * @node: in device->children until it ends; engine->lock
- * @stream: its stream in the arbiter; engine->lock
+ * @stream: stream of the child in the arbiter; engine->lock
  * @attached: @stream is in the arbiter; engine->lock
  * @page: struct vgpu_stream_page, which the child writes
  * @wait: where the one reading thread waits; woken under engine->lock

@@ -71,8 +71,8 @@ static int vgpu_ring_access(struct vgpu_ring *ring, u64 guest, void *data, size_
 
 /**
  * vgpu_ring_dma - read or write guest memory
- * @ring: its worker only
- * @guest: guest address
+ * @ring: the ring; its worker only
+ * @guest: address in guest memory
  * @data: in host memory
  * @bytes: size; accessed in pieces that do not hold the memory's lock for long
  * @write: to the guest
@@ -110,7 +110,7 @@ int vgpu_ring_dma(struct vgpu_ring *ring, u64 guest, void *data, u64 bytes, bool
 
 /**
  * vgpu_ring_write_shadow - write the slice's progress to the guest's shadow, if it has one
- * @ring: its worker only
+ * @ring: the ring; its worker only
  * @error: why the slice stopped, or VGPU_ERROR_NONE
  * @index: number of the item at fault
  */
@@ -129,7 +129,7 @@ void vgpu_ring_write_shadow(struct vgpu_ring *ring, u32 error, u32 index)
 
 /**
  * vgpu_ring_dma_fault - stop the slice after a failed access to guest memory
- * @ring: its worker only
+ * @ring: the ring; its worker only
  * @ret: return value of vgpu_ring_dma()
  * @index: number of the item at fault
  */
@@ -151,7 +151,7 @@ static void vgpu_ring_timeout(struct timer_list *timer)
 
 /**
  * vgpu_dma_init - prepare a ring for access to guest memory
- * @ring: complete, its worker does not serve it yet
+ * @ring: the complete ring; its worker does not serve it yet
  */
 void vgpu_dma_init(struct vgpu_ring *ring)
 {

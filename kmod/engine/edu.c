@@ -57,7 +57,7 @@ MODULE_PARM_DESC(engine_timeout_ms,
 /**
  * struct edu - one function
  * @pdev: the function
- * @bar: its registers
+ * @bar: registers of the function
  * @engine: the engine whose thread waits; NULL while calibrating
  * @wait: for @armed to be cleared
  * @lock: (spin, irq) protects @armed to @bound_ns

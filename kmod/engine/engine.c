@@ -23,7 +23,7 @@
 
 /**
  * vgpu_engine_trace_hold - trace that a holder stops paying for the idle engine
- * @engine: engine->lock held; the time until now is charged
+ * @engine: the engine, engine->lock held; the time until now is charged
  */
 void vgpu_engine_trace_hold(struct vgpu_engine *engine)
 {
@@ -41,7 +41,7 @@ void vgpu_engine_trace_hold(struct vgpu_engine *engine)
 
 /**
  * vgpu_engine_advance - charge the time until now
- * @engine: engine->lock held
+ * @engine: the engine, engine->lock held
  * @now_ns: the present
  *
  * Call this before any call of the scheduler.
@@ -58,8 +58,8 @@ u64 vgpu_engine_advance(struct vgpu_engine *engine, u64 now_ns)
 
 /**
  * vgpu_engine_settle - bring the counters of a group up to date
- * @engine: engine->lock held
- * @group: of this engine
+ * @engine: the engine, engine->lock held
+ * @group: a group of this engine
  * @now_ns: the present
  *
  * Call this before the counters are read, and before any call that would update them
@@ -106,7 +106,7 @@ static void vgpu_engine_trace(struct vgpu_engine *engine, const struct vgpu_slic
 
 /**
  * vgpu_engine_stops - like vgpu_engine_busy_until(), with the engine's lock held
- * @engine: engine->lock held; its thread waits for the item
+ * @engine: the engine, engine->lock held; its thread waits for the item
  * @until_ns: when the engine is done; if that is in the past, time charged already stays
  *	charged
  */
@@ -391,7 +391,7 @@ enum vgpu_sched_field vgpu_engine_configure(struct vgpu_engine *engine,
 
 /**
  * vgpu_engine_start - start an engine and its thread
- * @engine: zeroed storage
+ * @engine: zeroed storage for the engine
  * @ops: the implementation; it drives @pdev
  * @pdev: the accelerator
  * @name: name of the accelerator

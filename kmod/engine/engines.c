@@ -49,7 +49,7 @@ bool vgpu_engine_suits(const struct vgpu_engine_ops *ops, const struct vgpu_pare
 /**
  * vgpu_engines_show - names of the engines that can drive an accelerator
  * @parent: the accelerator
- * @text: of a sysfs attribute
+ * @text: buffer of a sysfs attribute
  */
 ssize_t vgpu_engines_show(const struct vgpu_parent *parent, char *text)
 {

@@ -31,7 +31,7 @@ static const struct vgpu_op_shape vgpu_op_shapes[] = {
 
 /**
  * vgpu_item_info - describe an item to the scheduler
- * @item: parsed
+ * @item: the parsed item
  *
  * No hint is given, because no item executes for longer at a time than the engine's longest
  * piece. The scheduler assumes that length until it knows the kernel id.
@@ -100,7 +100,7 @@ static bool vgpu_operands_overlap(const struct vgpu_operand *a,
 
 /**
  * vgpu_item_restarts - check whether an item that was executed in part can be begun again
- * @item: parsed
+ * @item: the parsed item
  *
  * An item that has overwritten its sources cannot be begun again. Copies from and to guest
  * memory do not matter, because they happen before the item begins or after its end.
@@ -113,8 +113,8 @@ bool vgpu_item_restarts(const struct vgpu_item *item)
 
 /**
  * vgpu_item_parse - check a descriptor and find its operands
- * @item: with @desc filled in and all else zero; on success the operands have a size and
- *	either device memory or a guest address that is still to be staged
+ * @item: the item, with @desc filled in and all else zero; on success the operands have a
+ *	size and either device memory or a guest address that is still to be staged
  * @memory: device memory of the slice
  *
  * Return: VGPU_ERROR_NONE, or why the slice must stop.

@@ -141,7 +141,7 @@ static enum hrtimer_restart vgpu_lending_timer(struct hrtimer *timer)
 
 /**
  * vgpu_lending_init - set up the lease timer, not armed
- * @engine: being started
+ * @engine: the engine, being started
  */
 void vgpu_lending_init(struct vgpu_engine *engine)
 {
@@ -151,8 +151,8 @@ void vgpu_lending_init(struct vgpu_engine *engine)
 
 /**
  * vgpu_lending_begin - lend the engine from now on, if it is one that lends
- * @engine: its scheduler is initialized and has no slice; either nobody else uses it, or
- *	engine->lock is held
+ * @engine: the engine. Its scheduler is initialized and has no slice. Either nobody else uses
+ *	the engine, or engine->lock is held
  * @now_ns: the present
  */
 void vgpu_lending_begin(struct vgpu_engine *engine, u64 now_ns)
@@ -202,7 +202,7 @@ void vgpu_lending_remove(struct vgpu_device *device, u64 now_ns)
 
 /**
  * vgpu_lending_attach - allow a child of a slice in the scheduler to send requests
- * @child: in its slice's list, engine->lock held
+ * @child: the child, in its slice's list, engine->lock held
  * @want: the child has work already
  * @now_ns: the present
  */
@@ -217,7 +217,7 @@ void vgpu_lending_attach(struct vgpu_child *child, bool want, u64 now_ns)
 
 /**
  * vgpu_lending_detach - remove a child and its state
- * @child: engine->lock held
+ * @child: the child, engine->lock held
  * @now_ns: the present
  */
 void vgpu_lending_detach(struct vgpu_child *child, u64 now_ns)
@@ -230,7 +230,7 @@ void vgpu_lending_detach(struct vgpu_child *child, u64 now_ns)
 
 /**
  * vgpu_lending_request - handle a child's READY or YIELD
- * @child: engine->lock held
+ * @child: the child, engine->lock held
  * @request: as the child wrote it
  * @now_ns: the present
  *
@@ -245,7 +245,7 @@ bool vgpu_lending_request(struct vgpu_child *child, const struct vgpu_stream_req
 
 /**
  * vgpu_lending_gate_answer - handle an executor's report about its gate
- * @device: its slice, engine->lock held
+ * @device: the executor's slice, engine->lock held
  * @gate: the report
  * @now_ns: the present
  */
@@ -258,7 +258,7 @@ void vgpu_lending_gate_answer(struct vgpu_device *device, const struct vgpu_exec
 
 /**
  * vgpu_lending_gate_is_gone - handle the end of an executor, and with it of its gate
- * @device: its slice, engine->lock held; its children have ended
+ * @device: the executor's slice, engine->lock held; its children have ended
  * @now_ns: the present
  */
 void vgpu_lending_gate_is_gone(struct vgpu_device *device, u64 now_ns)

@@ -34,7 +34,7 @@ struct vgpu_memory *vgpu_memory_create(u64 bytes)
 
 /**
  * vgpu_memory_clear - zero all of it
- * @memory: not in use
+ * @memory: the memory, not in use
  */
 void vgpu_memory_clear(struct vgpu_memory *memory)
 {

@@ -35,7 +35,7 @@ static void vgpu_operand_free(struct vgpu_operand *operand)
 
 /**
  * vgpu_item_free - drop an item and its reference to the ring
- * @item: in no list
+ * @item: the item, in no list
  */
 void vgpu_item_free(struct vgpu_item *item)
 {
@@ -69,7 +69,7 @@ static DECLARE_WORK(vgpu_reap_work, vgpu_reap);
 
 /**
  * vgpu_item_free_late - drop an item soon, from any context
- * @item: in no list
+ * @item: the item, in no list
  */
 void vgpu_item_free_late(struct vgpu_item *item)
 {
@@ -91,7 +91,7 @@ void vgpu_rings_exit(void)
 
 /**
  * vgpu_ring_create - create a ring from the device's ring registers
- * @device: state_lock held, registers checked, memory allocated
+ * @device: the slice, state_lock held, registers checked, memory allocated
  *
  * Return: the ring with the device's reference, or NULL without memory.
  */
@@ -123,7 +123,7 @@ struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device)
 
 /**
  * vgpu_ring_publish - put a ring into use by its device
- * @ring: just created, state_lock held
+ * @ring: the ring, just created, state_lock held
  *
  * Return: false if the engine cannot execute anything, or not for this slice.
  */
@@ -144,7 +144,7 @@ bool vgpu_ring_publish(struct vgpu_ring *ring)
 
 /**
  * vgpu_storm_take - take tokens for an action that brings no work
- * @device: engine->lock held
+ * @device: the slice, engine->lock held
  * @tokens: cost of the action
  *
  * Return: false if too few are left: such actions are only accepted at a bounded rate.
@@ -167,7 +167,7 @@ bool vgpu_storm_take(struct vgpu_device *device, u32 tokens)
 
 /**
  * vgpu_device_throttle - delay a caller that enables, resets or pauses again and again
- * @device: state_lock held
+ * @device: the slice, state_lock held
  * @tokens: VGPU_STORM_ENABLE or VGPU_STORM_RESET
  *
  * The action is never refused. Beyond a bounded rate the caller, which is a virtual processor
@@ -194,7 +194,7 @@ void vgpu_device_throttle(struct vgpu_device *device, u32 tokens)
 
 /**
  * vgpu_device_doorbell - handle a guest's write to its doorbell
- * @device: state_lock held
+ * @device: the slice, state_lock held
  * @tail: the value written
  *
  * A doorbell of a slice that has stopped is only counted. It does not take the engine's lock,
@@ -232,7 +232,7 @@ void vgpu_device_doorbell(struct vgpu_device *device, u32 tail)
 
 /**
  * vgpu_ring_rest - record that the slice has no item that may run, and that none follows soon
- * @ring: of a slice that is scheduled, engine->lock held
+ * @ring: a ring of a slice that is scheduled, engine->lock held
  */
 void vgpu_ring_rest(struct vgpu_ring *ring)
 {
@@ -388,7 +388,7 @@ void vgpu_rings_fail(struct vgpu_engine *engine, u32 error)
 
 /**
  * vgpu_ring_delays_pause - check whether there is an item that a pause waits for
- * @ring: not dead; engine->lock held
+ * @ring: the ring, not dead; engine->lock held
  *
  * A pause waits for an item that is on the engine, and for one that has begun and cannot be
  * begun again elsewhere. It waits for no other item: the guest chooses how long an item takes,
@@ -405,7 +405,7 @@ bool vgpu_ring_delays_pause(struct vgpu_ring *ring)
 
 /**
  * vgpu_ring_chunk_done - handle an item that has left the engine before its end
- * @ring: not dead; engine->lock held
+ * @ring: the ring, not dead; engine->lock held
  */
 void vgpu_ring_chunk_done(struct vgpu_ring *ring)
 {
@@ -418,7 +418,7 @@ void vgpu_ring_chunk_done(struct vgpu_ring *ring)
 
 /**
  * vgpu_ring_continue - end a pause
- * @ring: paused
+ * @ring: the paused ring
  */
 void vgpu_ring_continue(struct vgpu_ring *ring)
 {
@@ -433,7 +433,7 @@ void vgpu_ring_continue(struct vgpu_ring *ring)
 
 /**
  * vgpu_ring_pause - begin nothing new and wait for what has begun
- * @ring: of a device, not paused
+ * @ring: a ring of a device, not paused
  * @deadline: jiffies, vgpu_dma_deadline() of the caller
  *
  * Afterwards neither engine nor guest memory is used for this slice. The caller waits until all
@@ -470,7 +470,7 @@ int vgpu_ring_pause(struct vgpu_ring *ring, unsigned long deadline)
 
 /**
  * vgpu_ring_release - stop a ring and release the device's reference
- * @ring: no longer reachable through device->ring
+ * @ring: the ring, no longer reachable through device->ring
  *
  * Waits for the slice's own worker, but never for the engine. The worker releases the ring even
  * during a page fault on memory that does not answer.

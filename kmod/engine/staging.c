@@ -62,9 +62,9 @@ static bool vgpu_item_is_whole(const struct vgpu_engine *engine,
 
 /**
  * vgpu_ring_stage - check a descriptor and read its operands into host memory
- * @ring: its worker only
+ * @ring: the ring; its worker only
  * @desc: a copy that the guest cannot change
- * @number: of the item
+ * @number: number of the item
  *
  * Return: an item for the engine; NULL after a fault, or if the ring is dead.
  */

@@ -22,7 +22,7 @@
 
 /**
  * vgpu_windows_init - initialize the windows, none in use
- * @device: being created
+ * @device: the slice, being created
  */
 void vgpu_windows_init(struct vgpu_device *device)
 {
@@ -31,7 +31,7 @@ void vgpu_windows_init(struct vgpu_device *device)
 
 /**
  * vgpu_windows_free - release memory that children of ended executors still have
- * @device: being released
+ * @device: the slice, being released
  */
 void vgpu_windows_free(struct vgpu_device *device)
 {
@@ -73,7 +73,7 @@ static struct file *vgpu_window_memory(void)
 
 /**
  * vgpu_windows_open - create memory for the windows of a slice that is being opened
- * @device: state_lock held
+ * @device: the slice, state_lock held
  *
  * Pages are allocated when they are first touched, and charged to the process that touches
  * them.
@@ -104,7 +104,7 @@ int vgpu_windows_open(struct vgpu_device *device)
 
 /**
  * vgpu_windows_note - mark windows that the guest is to look at
- * @windows: @lock held
+ * @windows: the windows, @lock held
  * @bits: bit n: mark window n
  *
  * Return: true if the guest must be interrupted, because no window was marked before.
@@ -120,7 +120,7 @@ bool vgpu_windows_note(struct vgpu_windows *windows, u32 bits)
 /**
  * vgpu_window_finish - drop the pages of a closing window
  * @device: a slice
- * @number: of the window; nobody on the host uses it
+ * @number: number of the window; nobody on the host uses it
  * @notify: interrupt the guest, which waits until the window is free
  *
  * May sleep.
@@ -170,7 +170,7 @@ static bool vgpu_window_begin_closing(struct vgpu_window *window, bool *finish)
 
 /**
  * vgpu_window_close - close a window for the guest
- * @device: state_lock held
+ * @device: the slice, state_lock held
  * @number: any number; a window that is not in use stays as it is
  */
 void vgpu_window_close(struct vgpu_device *device, u32 number)
@@ -191,7 +191,7 @@ void vgpu_window_close(struct vgpu_device *device, u32 number)
 
 /**
  * vgpu_windows_reset - close all windows
- * @device: state_lock held
+ * @device: the slice, state_lock held
  */
 void vgpu_windows_reset(struct vgpu_device *device)
 {
@@ -209,7 +209,7 @@ void vgpu_windows_reset(struct vgpu_device *device)
 
 /**
  * vgpu_windows_close - release the memory of the windows
- * @device: state_lock held; no window is opened any more
+ * @device: the slice, state_lock held; no window is opened any more
  *
  * Children keep their memory until they are gone, and the next VMM gets new memory.
  */
@@ -265,7 +265,7 @@ u32 vgpu_windows_take_events(struct vgpu_device *device)
 
 /**
  * vgpu_window_open - open a window for a guest process
- * @device: state_lock held
+ * @device: the slice, state_lock held
  * @number: any number; a window that is not free stays as it is
  */
 void vgpu_window_open(struct vgpu_device *device, u32 number)
@@ -289,7 +289,7 @@ void vgpu_window_open(struct vgpu_device *device, u32 number)
 /**
  * vgpu_window_bell - signal a window's child on behalf of the guest
  * @device: a slice
- * @number: of any window
+ * @number: number of any window
  */
 void vgpu_window_bell(struct vgpu_device *device, u32 number)
 {

@@ -99,7 +99,7 @@ void vgpu_windows_tell_again(struct vgpu_device *device)
 /**
  * vgpu_window_offer - get a file of an open window's memory, for a child
  * @device: a slice
- * @number: of the window
+ * @number: number of the window
  *
  * Return: a new file with one reference; ERR_PTR(-ENXIO) if the window is not open.
  */
@@ -124,7 +124,7 @@ struct file *vgpu_window_offer(struct vgpu_device *device, u32 number)
 /**
  * vgpu_window_serve - give an open window its child
  * @device: a slice, engine->lock held
- * @child: complete; the window has no reference to it, see vgpu_child_end()
+ * @child: the complete child; the window has no reference to it, see vgpu_child_end()
  * @given: from vgpu_window_offer(); the window takes a reference
  *
  * Return: 0; -ENXIO if the window is not open or has a child.
@@ -152,7 +152,7 @@ int vgpu_window_serve(struct vgpu_device *device, struct vgpu_child *child, stru
 /**
  * vgpu_window_may_end - check whether an executor may report that a window's child is gone
  * @device: the executor's slice
- * @number: of the window
+ * @number: number of the window
  * @closing: the window must be closing; otherwise it must be open
  * @opened: out: value of the window's @opened
  */
@@ -183,7 +183,7 @@ static bool vgpu_memory_is_held(struct file *given)
 /**
  * vgpu_window_is_held - check whether a process on the host has a window's memory
  * @device: a slice
- * @number: of the window
+ * @number: number of the window
  * @opened: value of the window's @opened
  *
  * The executor reports that the child is gone, and a process that has ended has released its
@@ -205,7 +205,7 @@ bool vgpu_window_is_held(struct vgpu_device *device, u32 number, u64 opened)
 /**
  * vgpu_window_lose - mark a window as lost: its child has ended or could not be started
  * @device: a slice
- * @number: of the window
+ * @number: number of the window
  * @opened: value of the window's @opened
  *
  * Return: 0; -ENXIO if the window is not open, or was opened again.
@@ -236,7 +236,7 @@ int vgpu_window_lose(struct vgpu_device *device, u32 number, u64 opened)
 /**
  * vgpu_window_free - record that nothing is left of the child of a closing window
  * @device: a slice
- * @number: of the window
+ * @number: number of the window
  * @opened: value of the window's @opened
  *
  * Return: 0; -ENXIO if the window is not closing, has no child to wait for, or was opened
@@ -262,7 +262,7 @@ int vgpu_window_free(struct vgpu_device *device, u32 number, u64 opened)
 /**
  * vgpu_window_ring - have the guest look at a window
  * @device: a slice
- * @number: of the window
+ * @number: number of the window
  *
  * Return: 0; -ENXIO if the window is neither open nor lost.
  */

@@ -271,7 +271,8 @@ static int vgpu_worker_thread(void *data)
 
 /**
  * vgpu_worker_start - create the worker of a slice
- * @device: being opened by the caller, in whose cgroups the worker's time is counted
+ * @device: the slice, being opened by the caller, in whose cgroups the worker's time is
+ *	counted
  *
  * One worker serves all rings that are enabled while the device is open, because entering
  * cgroups takes long and makes other tasks wait.
@@ -298,7 +299,7 @@ int vgpu_worker_start(struct vgpu_device *device)
 
 /**
  * vgpu_worker_stop - end the worker of a slice
- * @device: being closed, without a ring
+ * @device: the slice, being closed, without a ring
  */
 void vgpu_worker_stop(struct vgpu_device *device)
 {
@@ -308,7 +309,7 @@ void vgpu_worker_stop(struct vgpu_device *device)
 
 /**
  * vgpu_worker_serve - assign a ring to the worker
- * @ring: complete, of a slice that has no other
+ * @ring: the complete ring of a slice that has no other ring
  */
 void vgpu_worker_serve(struct vgpu_ring *ring)
 {
@@ -323,7 +324,7 @@ void vgpu_worker_serve(struct vgpu_ring *ring)
 
 /**
  * vgpu_ring_kick - wake the worker to look for something to do
- * @ring: not released yet
+ * @ring: the ring, not released yet
  */
 void vgpu_ring_kick(struct vgpu_ring *ring)
 {
@@ -333,7 +334,7 @@ void vgpu_ring_kick(struct vgpu_ring *ring)
 
 /**
  * vgpu_worker_break_off - interrupt an access to guest memory in progress, if there is one
- * @ring: of a device that is revoked, engine->lock held
+ * @ring: a ring of a revoked device, engine->lock held
  *
  * Does not wait.
  */
@@ -345,7 +346,7 @@ void vgpu_worker_break_off(struct vgpu_ring *ring)
 
 /**
  * vgpu_worker_leave - wait until the worker no longer uses a ring
- * @ring: dead
+ * @ring: the ring, which is dead
  *
  * Interrupts even a fault on memory that does not answer.
  */

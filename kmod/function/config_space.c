@@ -98,7 +98,7 @@ static void vgpu_config_power_on(u8 *config, bool windows)
 
 /**
  * vgpu_config_reset - set the state after power on
- * @device: state_lock held
+ * @device: the slice, state_lock held
  */
 void vgpu_config_reset(struct vgpu_device *device)
 {
@@ -126,8 +126,8 @@ void vgpu_config_read(const struct vgpu_device *device, u32 offset, u8 *data, u3
 
 /**
  * vgpu_config_write - handle a write by the guest or the VMM
- * @device: state_lock held
- * @offset: of the first byte; @offset + @bytes lies within the space
+ * @device: the slice, state_lock held
+ * @offset: offset of the first byte; @offset + @bytes lies within the space
  * @data: bytes written
  * @bytes: number of bytes
  *

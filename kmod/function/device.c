@@ -27,7 +27,7 @@ static DECLARE_WAIT_QUEUE_HEAD(vgpu_devices_gone);
 
 /**
  * vgpu_device_disable - stop and release the ring, if there is one
- * @device: state_lock held
+ * @device: the slice, state_lock held
  *
  * Afterwards guest memory is not accessed any more. Waits for the slice's worker, not
  * for the engine.
@@ -66,7 +66,7 @@ static void vgpu_device_clear(struct vgpu_device *device)
 
 /**
  * vgpu_device_reset - return to the state after opening
- * @device: state_lock held
+ * @device: the slice, state_lock held
  *
  * Waits for the slice's worker, not for the engine; if there are too many resets, it
  * waits longer. Device memory keeps its contents, as in a reset of a real accelerator.

@@ -79,7 +79,7 @@ static int vgpu_irqs_connect(struct vgpu_device *device, struct eventfd_ctx **sl
 
 /**
  * vgpu_irqs_release - release all eventfds
- * @device: state_lock held
+ * @device: the slice, state_lock held
  */
 void vgpu_irqs_release(struct vgpu_device *device)
 {
@@ -92,9 +92,9 @@ void vgpu_irqs_release(struct vgpu_device *device)
 
 /**
  * vgpu_irqs_set - handle VFIO_DEVICE_SET_IRQS
- * @device: state_lock held
- * @set: checked by vfio_set_irqs_validate_and_prepare()
- * @data: its payload in kernel memory
+ * @device: the slice, state_lock held
+ * @set: the request, checked by vfio_set_irqs_validate_and_prepare()
+ * @data: payload of @set in kernel memory
  *
  * Masking is not offered: a VMM emulates it for MSI-X.
  *

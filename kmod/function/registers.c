@@ -21,7 +21,7 @@ static u32 vgpu_status(struct vgpu_device *device)
 
 /**
  * vgpu_device_run_ns - engine time of a slice as its guest sees it
- * @device: state_lock held
+ * @device: the slice, state_lock held
  *
  * A guest may read this often, and other slices need the engine's lock. So the lock
  * is only taken if, since the last read, time was charged to this slice or to all
@@ -204,7 +204,7 @@ static void vgpu_msix_power_on(u8 *table)
 
 /**
  * vgpu_registers_reset - set the state after power on
- * @device: state_lock held, not enabled
+ * @device: the slice, state_lock held, not enabled
  */
 void vgpu_registers_reset(struct vgpu_device *device)
 {

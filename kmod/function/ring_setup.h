@@ -19,7 +19,7 @@
  * @ring: guest address of the submission ring
  * @completion: guest address of the completion ring
  * @shadow: guest address of struct vgpu_shadow, 0 for none
- * @entries: of both rings
+ * @entries: number of entries of each ring
  */
 struct vgpu_ring_setup {
 	__u64 ring;

@@ -221,7 +221,7 @@ static int vgpu_operand(struct vgpu_guest_area *area, __le64 *address,
 /**
  * vgpu_area_translate - check a descriptor, replace offsets by bus addresses
  * @area: the area that the offsets refer to
- * @desc: translated in place
+ * @desc: descriptor, translated in place
  *
  * Ranges in device memory are left for the device to check.
  *

@@ -66,10 +66,10 @@ struct vgpu_slot {
 /**
  * struct vgpu_windows - the windows of a device
  * @node: /dev/vgpuN-compute; a reference to @node is a reference to this structure
- * @cdev: of @node
+ * @cdev: character device of @node
  * @guest: device that has the windows
  * @memory: BAR2, while bound
- * @start: of BAR2, as the processor sees it
+ * @start: start of BAR2, as the processor sees it
  * @count: number of windows
  * @bytes: size of each window
  * @slots: the windows
@@ -87,10 +87,10 @@ struct vgpu_windows {
 
 /**
  * struct vgpu_window - an open file that has a window
- * @windows: of the device
+ * @windows: windows of the device
  * @space: inode whose address space has the mappings
  * @rings: how often a process has called RING on this file
- * @number: of the window
+ * @number: number of the window
  * @seen: @events of the window when its state was last read
  * @lost: the window's child has ended
  * @lock: makes a page fault see @error
@@ -113,12 +113,12 @@ struct vgpu_window {
  * struct vgpu_guest - one bound function
  * @ref: the binding and the open file
  * @misc: the character device
- * @name: its name
+ * @name: name of @misc
  * @id: the N of /dev/vgpuN
  * @pdev: the function
  * @bar: BAR0
  * @area: operand memory
- * @windows: of the device, NULL if it has none; set while bound
+ * @windows: windows of the device, NULL if it has none; set while bound
  * @wait: woken by interrupts, reset and removal
  * @interrupts: completion interrupts
  * @error_interrupts: error interrupts
@@ -127,11 +127,11 @@ struct vgpu_window {
  * @opened: a file is open
  * @entries: ring entries, a power of two
  * @ring: submission ring
- * @ring_bus: its bus address
+ * @ring_bus: bus address of @ring
  * @completions: completion ring
- * @completions_bus: its bus address
+ * @completions_bus: bus address of @completions
  * @shadow: counters the device copies to memory
- * @shadow_bus: its bus address
+ * @shadow_bus: bus address of @shadow
  * @tail: items submitted since reset
  * @read: completions collected since reset
  * @min_outstanding: see struct vgpu_guest_info

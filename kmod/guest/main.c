@@ -28,7 +28,7 @@ static void vgpu_guest_release(struct kref *ref)
 
 /**
  * vgpu_guest_put - drop a reference
- * @guest: of the binding or the open file
+ * @guest: bound function, referenced by the binding or the open file
  */
 void vgpu_guest_put(struct vgpu_guest *guest)
 {

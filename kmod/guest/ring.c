@@ -67,7 +67,7 @@ int vgpu_ring_alloc(struct vgpu_guest *guest, u32 entries)
 
 /**
  * vgpu_ring_free - undo vgpu_ring_alloc()
- * @guest: its device no longer accesses the memory
+ * @guest: bound function, whose device no longer accesses the memory
  */
 void vgpu_ring_free(struct vgpu_guest *guest)
 {

@@ -48,7 +48,7 @@ struct inode *vgpu_space_create(void)
 
 /**
  * vgpu_space_free - undo vgpu_space_create()
- * @space: without mappings
+ * @space: the inode, without mappings
  */
 void vgpu_space_free(struct inode *space)
 {

@@ -60,7 +60,7 @@ static const struct vm_operations_struct vgpu_window_vm_ops = {
 
 /**
  * vgpu_window_mmap - map a part of the window
- * @window: of the file
+ * @window: the file's window
  * @vma: range in the window
  *
  * Pages are inserted when they are used, so no page is inserted after the window has ended.
@@ -208,9 +208,9 @@ static int vgpu_window_wait(struct vgpu_window *window,
 
 /**
  * vgpu_window_ioctl - execute a call of vgpu_guest.h
- * @window: of the file
+ * @window: the file's window
  * @command: VGPU_GUEST_WINDOW_*
- * @arg: of the caller
+ * @arg: argument of the call
  *
  * Return: see the header.
  */

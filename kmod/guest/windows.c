@@ -232,7 +232,7 @@ int vgpu_window_take(struct vgpu_window *window)
 
 /**
  * vgpu_window_give - close the window of a file in the device
- * @window: taken; without mappings
+ * @window: the window, taken; without mappings
  */
 void vgpu_window_give(struct vgpu_window *window)
 {
@@ -247,7 +247,7 @@ void vgpu_window_give(struct vgpu_window *window)
 /**
  * vgpu_window_check - check that a file still has its window, and that the window has
  * its child
- * @window: taken
+ * @window: the window, taken
  * @ask: read the state from the device even without a new event
  *
  * Return: 0, -EPIPE or -ENODEV.

@@ -281,7 +281,7 @@ static const struct vfio_migration_ops vgpu_migration_ops = {
 
 /**
  * vgpu_migration_init - declare whether a slice can be saved and restored
- * @device: not registered yet; parent->lock held
+ * @device: the slice, not registered yet; parent->lock held
  *
  * A slice of an engine that lends cannot be saved, because part of its state is in
  * its executor.
@@ -297,7 +297,7 @@ void vgpu_migration_init(struct vgpu_device *device)
 
 /**
  * vgpu_migration_end - return to RUNNING from any state
- * @device: state_lock held, not enabled, its memory is not used again
+ * @device: the slice, state_lock held, not enabled, its memory is not used again
  */
 void vgpu_migration_end(struct vgpu_device *device)
 {
@@ -308,7 +308,7 @@ void vgpu_migration_end(struct vgpu_device *device)
 /**
  * vgpu_migration_reset - like vgpu_migration_end(), for a device that will be used
  * again
- * @device: state_lock held, not enabled
+ * @device: the slice, state_lock held, not enabled
  */
 void vgpu_migration_reset(struct vgpu_device *device)
 {

@@ -219,7 +219,7 @@ static const struct file_operations vgpu_migration_restoring_ops = {
 
 /**
  * vgpu_migration_forget - stop using the file, if there is one
- * @device: state_lock held
+ * @device: the slice, state_lock held
  *
  * The VMM may keep it open.
  */
@@ -246,7 +246,7 @@ static void vgpu_migration_describe(const struct vgpu_device *device,
 
 /**
  * vgpu_migration_open - create the file of a new stream
- * @device: state_lock held, has no such file
+ * @device: the slice, state_lock held, has no such file
  * @save: for reading; else for writing
  *
  * Return: the file, which is also stored in @device->migration; or an ERR_PTR.

@@ -16,14 +16,15 @@
 
 /**
  * struct vgpu_migration_file - one save or restore
- * @device: holds a reference
+ * @device: the slice; the file holds a reference to it
  * @filp: the VMM's file; the device holds a reference to it while it points to this
  *	struct
  * @lock: one reader or writer at a time; outside state_lock
  * @position: bytes of the stream done; a writer changes it under both locks
- * @memory_checksum: of device memory up to @position, not inverted; locked like @position
- * @header: of the stream
- * @trailer: of the stream
+ * @memory_checksum: checksum of device memory up to @position, not inverted; locked like
+ *	@position
+ * @header: header of the stream
+ * @trailer: trailer of the stream
  * @target: the device that a header must fit
  * @state: from a restored header
  * @parsed: @state is valid

@@ -41,8 +41,8 @@ __u32 vgpu_migration_checksum(const struct vgpu_migration_header *header)
 /**
  * vgpu_migration_format - fill in a header
  * @header: out; @config and @msix are filled in already
- * @state: of a stopped device
- * @target: that device
+ * @state: state of a stopped device
+ * @target: the stopped device
  */
 void vgpu_migration_format(struct vgpu_migration_header *header,
 			   const struct vgpu_migration_state *state,

@@ -110,7 +110,7 @@ struct vgpu_migration_state {
 
 /**
  * struct vgpu_migration_target - the device that is saved or restored
- * @memory_bytes: its device memory
+ * @memory_bytes: size of its device memory
  * @engine: name of its engine, filled up with zeros
  * @operations: operations that its engine executes
  * @config: configuration space after power on

@@ -205,7 +205,7 @@ void vgpu_arbiter_configure(struct vgpu_arbiter *arbiter,
 
 /**
  * vgpu_arbiter_settle() - bring all counters up to date
- * @arbiter: of the engine
+ * @arbiter: arbiter of the engine
  * @now_ns: the present
  *
  * Call this before any call of the scheduler, whether it changes or only reads
@@ -218,7 +218,7 @@ u64 vgpu_arbiter_settle(struct vgpu_arbiter *arbiter, u64 now_ns);
 
 /**
  * vgpu_arbiter_changed() - report that the caller has changed the scheduler
- * @arbiter: of the engine
+ * @arbiter: arbiter of the engine
  * @now_ns: the present
  *
  * Call this after groups or slices were added, changed or removed, or the scheduler's
@@ -228,9 +228,9 @@ void vgpu_arbiter_changed(struct vgpu_arbiter *arbiter, u64 now_ns);
 
 /**
  * vgpu_arbiter_party_add() - add a slice that computes in leases
- * @arbiter: of the engine
- * @party: not added
- * @slice: of the arbiter's scheduler, without a ready item
+ * @arbiter: arbiter of the engine
+ * @party: the party, not added
+ * @slice: a slice of the arbiter's scheduler, without a ready item
  * @now_ns: the present
  *
  * Publishes a page without a lease.  The party has no streams yet.
@@ -240,8 +240,8 @@ void vgpu_arbiter_party_add(struct vgpu_arbiter *arbiter, struct vgpu_party *par
 
 /**
  * vgpu_arbiter_party_remove() - remove a party before its slice leaves the scheduler
- * @arbiter: of the engine
- * @party: added
+ * @arbiter: arbiter of the engine
+ * @party: the party, added
  * @now_ns: the present
  *
  * Its streams are detached and only keep whether they want a lease; the caller may add
@@ -254,9 +254,9 @@ void vgpu_arbiter_party_remove(struct vgpu_arbiter *arbiter,
 
 /**
  * vgpu_arbiter_stream_add() - add another child to the party
- * @arbiter: of the engine
- * @party: added
- * @stream: not added
+ * @arbiter: arbiter of the engine
+ * @party: the party, added
+ * @stream: the stream, not added
  * @want: it has work already; for a stream that was detached, pass its own @want
  * @now_ns: the present
  *
@@ -275,8 +275,8 @@ void vgpu_arbiter_stream_remove(struct vgpu_arbiter *arbiter,
 
 /**
  * vgpu_arbiter_request() - handle a child's datagram
- * @arbiter: of the engine
- * @stream: added or detached
+ * @arbiter: arbiter of the engine
+ * @stream: the stream, added or detached
  * @request: as the child wrote it; a copy that it cannot change
  * @now_ns: the present
  *
@@ -290,9 +290,10 @@ bool vgpu_arbiter_request(struct vgpu_arbiter *arbiter, struct vgpu_stream *stre
 
 /**
  * vgpu_arbiter_gate_answer() - handle the answer to @gate of struct vgpu_arbiter_ops
- * @arbiter: of the engine
+ * @arbiter: arbiter of the engine
  * @party: owner of the gate; it may have been removed
- * @sequence: of the request; if it is not the last request, only @processor_ns is used
+ * @sequence: number of the request; if it is not the last request, only @processor_ns
+ *	is used
  * @done: the gate is in the requested state
  * @processor_ns: processor time that all the party's children have ever used
  * @now_ns: the present

@@ -89,8 +89,8 @@ struct vgpu_lease {
 
 /**
  * vgpu_slice_ready() - report that streams of a slice have work and no lease
- * @sched: engine
- * @slice: of this engine
+ * @sched: scheduler of the engine
+ * @slice: a slice of this engine
  * @first: the first item in the queue, NULL if unknown.  @flags is 0; @hint_ns may
  *	be of any length.
  * @now_ns: the present
@@ -107,7 +107,7 @@ enum vgpu_sched_field vgpu_slice_ready(struct vgpu_sched *sched,
 
 /**
  * vgpu_sched_lend() - lend the engine, which is free
- * @sched: engine
+ * @sched: scheduler of the engine
  * @now_ns: the present
  * @out: the lease; after a fault, a lease to nobody whose review_at_ns is the time
  *	of the last call
@@ -122,7 +122,7 @@ enum vgpu_sched_field vgpu_sched_lend(struct vgpu_sched *sched, u64 now_ns,
 
 /**
  * vgpu_sched_review() - decide again how long the present lease lasts
- * @sched: engine
+ * @sched: scheduler of the engine
  * @now_ns: the present
  * @out: the lease, with unchanged number and slice.  @expires_ns may be later (the
  *	slice would get the engine again), earlier (another slice became ready), or
@@ -139,7 +139,7 @@ enum vgpu_sched_field vgpu_sched_review(struct vgpu_sched *sched, u64 now_ns,
 
 /**
  * vgpu_slice_yield() - end the lease of a slice whose work has left the engine
- * @sched: engine
+ * @sched: scheduler of the engine
  * @slice: the slice that has the lease
  * @yield: how it ends; VGPU_YIELD_WANT if the gate has closed on it
  * @now_ns: the present; the slice pays until then
@@ -157,7 +157,7 @@ enum vgpu_sched_field vgpu_slice_yield(struct vgpu_sched *sched,
 
 /**
  * vgpu_sched_unused() - report how much of the lease was not used
- * @sched: engine
+ * @sched: scheduler of the engine
  * @unused_ns: how long all streams of the slice were dry since the last call of any
  *	function that takes a time; a longer time is cut to the time since that call
  * @now_ns: the present
@@ -174,8 +174,8 @@ enum vgpu_sched_field vgpu_sched_unused(struct vgpu_sched *sched, u64 unused_ns,
 
 /**
  * vgpu_slice_owe() - charge a slice for work that was found afterwards
- * @sched: engine
- * @slice: of this engine
+ * @sched: scheduler of the engine
+ * @slice: a slice of this engine
  * @ns: how much time of the engine, or of its equivalent, that work has used
  * @now_ns: the present
  *

@@ -66,7 +66,7 @@
  *     slices are all throttled is throttled, and in no band.  Full credit earns
  *     nothing while its party waits for its turn, so a busy party gets all of its cap
  *     only if burst is well above one timeslice.
- *  8.  Bounded work.  No call takes more than O(log n) steps, amortized (a sleeper that
+ *  8. Bounded work.  No call takes more than O(log n) steps, amortized (a sleeper that
  *     was in debt is dropped once, when V has reached its v).
  *  9. Determinism.  Decisions depend only on the sequence of calls and the
  *     differences of their times; neither the clock's origin nor a wrap of clock or
@@ -603,7 +603,7 @@ struct vgpu_group {
  * struct vgpu_slice - one device of a group
  * @stats: read under the caller's lock
  * @params: in force; read only
- * @group: read only
+ * @group: group of the slice; read only
  */
 struct vgpu_slice {
 	struct vgpu_slice_stats stats;
@@ -753,7 +753,7 @@ vgpu_sched_params_check(const struct vgpu_sched_params *params);
 
 /**
  * vgpu_group_params_check() - check the parameters of a group on this engine
- * @sched: engine
+ * @sched: scheduler of the engine
  * @group: group to update, NULL for a new one
  * @params: all parameters
  *
@@ -771,9 +771,9 @@ enum vgpu_sched_field vgpu_item_check(const struct vgpu_sched *sched,
 
 /**
  * vgpu_combination_check() - check whether a combination is legal (invariant 17)
- * @policy: of the engine
- * @mode: of the group
- * @band: of the group
+ * @policy: policy of the engine
+ * @mode: mode of the group
+ * @band: band of the group
  *
  * ============  ======  ============  =====================
  * policy        mode    fair band     band L
@@ -802,7 +802,7 @@ u64 vgpu_sched_timeslice_floor(const struct vgpu_sched *sched);
 
 /**
  * vgpu_sched_init() - initialize an engine without groups and without an owner
- * @sched: any memory
+ * @sched: storage for the scheduler
  * @params: properties of the engine
  * @now_ns: the present
  *
@@ -825,7 +825,7 @@ enum vgpu_sched_field vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns);
 
 /**
  * vgpu_group_add() - add a group without slices
- * @sched: engine
+ * @sched: scheduler of the engine
  * @group: zeroed before it is first added anywhere; must stay until
  *	vgpu_group_remove()
  * @params: checked by this function
@@ -842,8 +842,8 @@ enum vgpu_sched_field vgpu_group_add(struct vgpu_sched *sched,
 
 /**
  * vgpu_group_update() - change all parameters of a group at once
- * @sched: engine
- * @group: of this engine
+ * @sched: scheduler of the engine
+ * @group: a group of this engine
  * @params: checked by this function
  * @now_ns: the present
  *
@@ -859,8 +859,8 @@ enum vgpu_sched_field vgpu_group_update(struct vgpu_sched *sched,
 
 /**
  * vgpu_group_remove() - remove a group
- * @sched: engine
- * @group: must have no slices
+ * @sched: scheduler of the engine
+ * @group: a group of this engine without slices
  * @now_ns: the present
  *
  * An ended run of the group that no pick has reported yet is dropped.
@@ -872,8 +872,8 @@ enum vgpu_sched_field vgpu_group_remove(struct vgpu_sched *sched,
 
 /**
  * vgpu_slice_add() - add a slice without a ready item
- * @sched: engine
- * @group: of this engine
+ * @sched: scheduler of the engine
+ * @group: a group of this engine
  * @slice: zeroed before it is first added anywhere; must stay until
  *	vgpu_slice_remove()
  * @params: checked by this function
@@ -894,7 +894,7 @@ enum vgpu_sched_field vgpu_slice_update(struct vgpu_sched *sched,
 
 /**
  * vgpu_slice_remove() - remove a slice
- * @sched: engine
+ * @sched: scheduler of the engine
  * @slice: may own or hold the engine, which then belongs to nobody until the next
  *	pick
  * @now_ns: the present
@@ -910,8 +910,8 @@ enum vgpu_sched_field vgpu_slice_remove(struct vgpu_sched *sched,
 
 /**
  * vgpu_slice_wake() - report a ready item about which nothing is known
- * @sched: engine
- * @slice: of this engine
+ * @sched: scheduler of the engine
+ * @slice: a slice of this engine
  * @now_ns: the present
  *
  * Idempotent.  Never cuts a run; if the engine is idle, call vgpu_sched_pick()
@@ -924,8 +924,8 @@ enum vgpu_sched_field vgpu_slice_wake(struct vgpu_sched *sched,
 
 /**
  * vgpu_slice_announce() - report and describe the slice's first ready item
- * @sched: engine
- * @slice: of this engine
+ * @sched: scheduler of the engine
+ * @slice: a slice of this engine
  * @item: the description; copied
  * @now_ns: the present
  *
@@ -940,8 +940,8 @@ enum vgpu_sched_field vgpu_slice_announce(struct vgpu_sched *sched,
 
 /**
  * vgpu_slice_item_done() - report that the first item is complete
- * @sched: engine
- * @slice: of this engine
+ * @sched: scheduler of the engine
+ * @slice: a slice of this engine
  * @next: the new first item, NULL if there is none and the slice sleeps
  * @now_ns: the present
  *
@@ -957,8 +957,8 @@ enum vgpu_sched_field vgpu_slice_item_done(struct vgpu_sched *sched,
 
 /**
  * vgpu_slice_end_request() - report that no more items follow the last one after all
- * @sched: engine
- * @slice: of this engine; if it holds the engine, the hold ends
+ * @sched: scheduler of the engine
+ * @slice: a slice of this engine; if it holds the engine, the hold ends
  * @now_ns: the present
  *
  * Idempotent.  If the engine is idle, call vgpu_sched_pick() afterwards.
@@ -971,9 +971,9 @@ enum vgpu_sched_field vgpu_slice_end_request(struct vgpu_sched *sched,
 
 /**
  * vgpu_slice_sleep() - report that the slice has no ready item
- * @sched: engine
- * @slice: of this engine; if it owns the engine, it continues to pay until the next
- *	pick
+ * @sched: scheduler of the engine
+ * @slice: a slice of this engine; if it owns the engine, it continues to pay until the
+ *	next pick
  * @now_ns: the present
  *
  * Idempotent.  For an item that was withdrawn, or whose completion does not matter.
@@ -985,7 +985,7 @@ enum vgpu_sched_field vgpu_slice_sleep(struct vgpu_sched *sched,
 
 /**
  * vgpu_sched_pick() - decide who owns the engine from now on
- * @sched: engine
+ * @sched: scheduler of the engine
  * @now_ns: the present
  * @out: the decision; after a fault, a decision without a slice whose wake_at_ns is
  *	the time of the last call
@@ -1000,7 +1000,7 @@ enum vgpu_sched_field vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
 
 /**
  * vgpu_sched_is_urgent() - check whether a pick would cut the present run for band L
- * @sched: engine
+ * @sched: scheduler of the engine
  *
  * For an engine that can preempt what it executes; call it after a wakeup.
  */
@@ -1008,7 +1008,7 @@ bool vgpu_sched_is_urgent(const struct vgpu_sched *sched);
 
 /**
  * vgpu_sched_left_ns() - how much longer the executing owner may be charged
- * @sched: engine, brought up to date
+ * @sched: scheduler of the engine, brought up to date
  *
  * Return: what is left of the owner's timeslice, caps and reservation, in ns, however
  * long its item takes; 0 if nothing is left or no slice executes.
@@ -1017,7 +1017,8 @@ u64 vgpu_sched_left_ns(const struct vgpu_sched *sched);
 
 /**
  * vgpu_sched_busy_until() - report when the engine stops executing
- * @sched: engine, which executes; its owner may have gone to sleep meanwhile
+ * @sched: scheduler of the engine, which executes; the slice that owns the engine may
+ *	have gone to sleep meanwhile
  * @until_ns: from this moment nobody is charged until the next pick
  *
  * For an engine whose end of work is known even if the host notices it late.
@@ -1030,8 +1031,8 @@ enum vgpu_sched_field vgpu_sched_busy_until(struct vgpu_sched *sched,
 
 /**
  * vgpu_group_lag_ns() - the time the engine owes a group, negative in debt
- * @sched: engine
- * @group: of this engine
+ * @sched: scheduler of the engine
+ * @group: a group of this engine
  * @now_ns: the present; time is charged as in any other call
  *
  * Return: lag in ns.  For a group outside the average, weight * (V - v) with the v at

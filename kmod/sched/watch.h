@@ -64,7 +64,7 @@ void vgpu_watch_reset(struct vgpu_watch *watch);
 
 /**
  * vgpu_watch_look() - record how much processor time the children have used by now
- * @watch: of their party
+ * @watch: watch of the children's party
  * @settings: what is allowed
  * @processor_ns: processor time that the children have ever used
  * @leased_ns: accelerator time that their party has ever paid for

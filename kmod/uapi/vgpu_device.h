@@ -262,8 +262,8 @@ enum vgpu_item_status {
 
 /**
  * struct vgpu_completion - answer to one item
- * @cookie: of the descriptor
- * @result: of VGPU_OP_CRC32C and VGPU_OP_FACT, otherwise zero
+ * @cookie: cookie of the descriptor
+ * @result: result of VGPU_OP_CRC32C or VGPU_OP_FACT, otherwise zero
  * @run_ns: engine time charged for the item
  * @seq: item number + 1, written with the entry; the entry is valid if it matches
  * @status: enum vgpu_item_status

@@ -33,7 +33,7 @@
 
 /**
  * struct vgpu_exec_bind - become the executor of a slice whose engine lends
- * @uuid: of the slice as text, 36 characters and zeros
+ * @uuid: UUID of the slice as text, 36 characters and zeros
  * @windows: out: number of windows of the slice
  * @window_bytes: out: size of each window
  * @memory_bytes: out: accelerator memory of the slice
@@ -69,7 +69,7 @@ enum vgpu_exec_event_kind {
  * struct vgpu_exec_event - result of read()
  * @kind: enum vgpu_exec_event_kind
  * @window: number of the window
- * @sequence: of the request to the gate
+ * @sequence: number of the request to the gate
  */
 struct vgpu_exec_event {
 	__u32 kind;
@@ -79,7 +79,7 @@ struct vgpu_exec_event {
 
 /**
  * struct vgpu_exec_window - the files of an open window
- * @window: its number
+ * @window: number of the window
  * @memory: out: the window itself, as memory of fixed size
  * @lease: out: the slice's lease page, which can only be mapped, and only for reading
  * @stream: out: maps the child's stream page. write() takes one struct vgpu_stream_request,
@@ -121,7 +121,7 @@ struct vgpu_exec_child {
 
 /**
  * struct vgpu_exec_gate - answer to GATE_CLOSE or GATE_OPEN
- * @sequence: of the request; if it is not the last request, only @processor_ns is used
+ * @sequence: number of the request; if it is not the last request, only @processor_ns is used
  * @processor_ns: processor time that all children have ever used; 0 if unknown
  * @done: 1: the gate is in the requested state; 0: that failed
  * @reserved: zero

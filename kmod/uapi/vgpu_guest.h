@@ -172,7 +172,7 @@ struct vgpu_guest_info {
 /**
  * struct vgpu_guest_window - description of an open window
  * @bytes: size of the window
- * @number: of the window, for information only
+ * @number: number of the window, for information only
  * @reserved: zero
  */
 struct vgpu_guest_window {
@@ -183,7 +183,7 @@ struct vgpu_guest_window {
 
 /**
  * struct vgpu_guest_window_wait - sleep until a word of the window has changed
- * @offset: of a 32-bit word in the window, a multiple of 4
+ * @offset: offset of a 32-bit word in the window, a multiple of 4
  * @value: the value that the caller has read there
  * @timeout_ns: longest sleep; UINT64_MAX for no limit
  *
