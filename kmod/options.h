@@ -10,7 +10,7 @@
 
 /**
  * struct vgpu_option - argument of module_param_cb() with vgpu_option_ops
- * @value: as last set; may change at any time if the option is writable
+ * @value: value as last set; may change at any time if the option is writable
  * @min: smallest @value that is accepted
  * @max: largest @value that is accepted
  */

@@ -78,7 +78,7 @@ struct vgpu_calibration {
 
 /**
  * struct vgpu_engine_ops - implementation of an engine
- * @name: as reported by the ``engine`` attribute
+ * @name: name, as reported by the ``engine`` attribute
  * @operations: bit n: the engine executes operation n of enum vgpu_op
  * @whole_items: the engine can neither split an item nor stop it, so an item longer than
  *	max_chunk is refused
@@ -93,9 +93,9 @@ struct vgpu_calibration {
  *	else U64_MAX. At most that time and twice VGPU_ENGINE_NOTICE_NS are charged: once for a
  *	late beginning and once for a late end. Optional; engine->lock held
  * @execute: continue @item for @limit_ns if @lasts_ns returned that, else for at most @limit_ns
- *	of engine time (an item that cannot be split until its end); true once it is finished.
- *	Engine thread only; may sleep, never touches guest memory. Ends in bounded time, by
- *	vgpu_engine_wedge() if the hardware does not end.
+ *	of engine time, or until its end if it cannot be split. Returns true once the item is
+ *	finished. Engine thread only; may sleep, never touches guest memory. Ends in bounded
+ *	time; if the hardware does not end, by vgpu_engine_wedge().
  * @estimate_ns: predicted engine time of a whole item
  */
 struct vgpu_engine_ops {
@@ -127,8 +127,8 @@ struct vgpu_engine_ops {
  * @rings: rings that are alive
  * @executing: the item @ops->execute works on
  * @leaving: slice of @executing, to be removed from the scheduler once @executing is charged
- * @began_ns: when the decision to run @executing was made, from which it is charged; written by
- *	@thread under @lock, read by @thread
+ * @began_ns: when the decision to run @executing was made; the item is charged from then on;
+ *	written by @thread under @lock, read by @thread
  * @stops_ns: when @executing will stop or has stopped, U64_MAX if not known
  * @parked: @thread waits for work and must be woken
  * @holder: the slice that pays for the idle engine, for traces; NULL for none
@@ -183,9 +183,10 @@ struct vgpu_memory_class {
 
 /**
  * struct vgpu_parent - one accelerator
- * @refs: one for the driver binding or adoption, one for each device until its release
- * @node: in vgpu_parents
- * @gone: in the list of parents to free when the module is unloaded
+ * @refs: references: one for the driver binding or adoption, one for each device until its
+ *	release
+ * @node: node in vgpu_parents
+ * @gone: node in the list of parents to free when the module is unloaded
  * @pdev: the PCI function; valid while @mdev is registered
  * @name: PCI address; the name of a parent on every control surface
  * @driver: name of the driver that the function was bound to when it was added
@@ -197,14 +198,14 @@ struct vgpu_memory_class {
  * @tenants: struct vgpu_tenant
  * @devices: struct vgpu_device, from creation to removal
  * @memory_total: device memory of this accelerator, bytes
- * @memory_reserved: sum over created devices
+ * @memory_reserved: device memory of all created devices, bytes
  * @attach_permit: opening a device consumes a permit
  * @generation: generation of the engine's sharing parameters, vgpu_generation_next()
  * @removed: the driver is being unbound, or the adoption has ended; nothing new may be added
  * @engine: engine of the accelerator
  * @classes: memory classes, indexed like @types
  * @types: pointers passed to the mdev core
- * @nr_types: how many of them are registered
+ * @nr_types: how many of @types are registered
  */
 struct vgpu_parent {
 	struct kref refs;
@@ -233,7 +234,7 @@ struct vgpu_parent {
 
 /**
  * struct vgpu_tenant - a tenant's group on one parent
- * @node: in parent->tenants, ordered by @id
+ * @node: node in parent->tenants, which is ordered by @id
  * @id: vgpu_id_next(): resumes dumps, and distinguishes tenants that had the same name at
  *	different times
  * @parent: the tenant's accelerator; a tenant never outlives its parent
@@ -265,7 +266,7 @@ struct vgpu_tenant {
  * struct vgpu_memory - device memory of one open device
  * @refs: references: one for the device while open, one for each ring
  * @bytes: size
- * @data: zeroed when allocated and before it is freed
+ * @data: the memory, zeroed when allocated and before it is freed
  */
 struct vgpu_memory {
 	struct kref refs;
@@ -289,17 +290,17 @@ struct vgpu_operand {
 
 /**
  * struct vgpu_item - one fetched descriptor
- * @node: in ring->ready, then ring->done
- * @late: in the list of items to drop
+ * @node: node in ring->ready, then in ring->done
+ * @late: node in the list of items to drop
  * @ring: the item's ring; the item holds a reference to it
  * @desc: the only copy of the descriptor that is ever used
  * @number: position in the ring, free running
  * @dst: destination
  * @src: sources
  * @done: progress within the operation, in the engine's own units
- * @result: for the completion
+ * @result: result for the completion
  * @run_ns: engine time charged so far
- * @staging_bytes: host memory of its operands
+ * @staging_bytes: host memory of the item's staged operands
  */
 struct vgpu_item {
 	struct list_head node;
@@ -318,14 +319,14 @@ struct vgpu_item {
 /**
  * struct vgpu_ring - one enabling of a device's rings
  * @refs: references: one for the device, one for each item
- * @node: in engine->rings from enabling until @dead; engine->lock
+ * @node: node in engine->rings from enabling until @dead; engine->lock
  * @device: the ring's device; valid while not @dead
  * @memory: device memory; the ring holds a reference to it
  * @base: guest address of the submission ring
  * @completion: guest address of the completion ring
  * @shadow: guest address of struct vgpu_shadow, 0 for none
  * @entries: number of entries of each ring
- * @tail: as last written to the doorbell
+ * @tail: tail as last written to the doorbell
  * @fetched: items fetched; worker only, read by registers
  * @completed: items answered; worker only, read by registers
  * @inflight: fetched and not yet answered; worker only
@@ -424,7 +425,8 @@ struct vgpu_device_stats {
  * @memory: device memory while open
  * @ring: the ring while the device is enabled; written under @state_lock and engine->lock
  * @config: PCI configuration space
- * @msix_table: as stored by the VMM; not used here, because VFIO connects the vectors
+ * @msix_table: MSI-X table as stored by the VMM; not used here, because VFIO connects the
+ *	vectors
  * @setup: ring registers, used when enabled
  * @run_ns_hi: latched by reading VGPU_REG_RUN_NS_LO
  * @run_ns_before: engine time of a restored slice on other hosts

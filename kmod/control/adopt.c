@@ -60,8 +60,8 @@ static struct vgpu_parent *vgpu_adopted_get(const char *name)
 }
 
 /*
- * Waits for nothing except the lock. The work is queued under the lock, so that a caller
- * that finds the parent removed can wait for that work.
+ * Waits for nothing except the lock. The work is queued under the same lock that protects
+ * @removed, so a caller that sees @removed can wait for that work.
  */
 static void vgpu_adopted_cut_off(struct vgpu_parent *parent)
 {

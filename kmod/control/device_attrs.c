@@ -91,7 +91,7 @@ static int vgpu_config_apply(struct vgpu_device *device, struct vgpu_device_conf
 		[VGPU_FIELD_WEIGHT] = "weight",
 		[VGPU_FIELD_CAP] = "cap_us",
 		[VGPU_FIELD_CAP_PERIOD] = "cap_period_us",
-		[VGPU_FIELD_BURST] = "burst_us",	/* set by netlink before there was a cap */
+		[VGPU_FIELD_BURST] = "burst_us",	/* a burst set by netlink before any cap */
 	};
 	bool capped = config->params.cap_ns;
 	enum vgpu_sched_field fault;

@@ -3,9 +3,9 @@
  * Events, which the listeners of the netlink family receive as they happen.
  *
  * Events are noted under engine->lock in a queue of fixed size. A work item
- * sends them, all in one order. Events that a guest can cause are bounded for
- * each source: the first event is sent at once, the following ones are counted
- * and sent together. Without a listener nothing is noted.
+ * sends them, all in one order. The rate of events that a guest can cause is
+ * bounded for each source: the first event is sent at once, and the following
+ * events are counted and sent together. Without a listener nothing is noted.
  */
 #ifndef VGPU_EVENTS_H
 #define VGPU_EVENTS_H
@@ -76,8 +76,9 @@ struct vgpu_event_note {
  * @node: in vgpu_events.late, if the source has notes or is throttled
  * @of_slice: the source is embedded in struct vgpu_device, else in struct
  *	vgpu_tenant
- * @throttled: listeners have been, or will be, informed that it is throttled
- * @throttles: how many throttles of the scheduler's count are noted
+ * @throttled: listeners have been, or will be, informed that the source is
+ *	throttled
+ * @throttles: how many of the throttles that the scheduler has counted are noted
  * @quiet_until_ns: until then notes are only collected
  * @notes: by kind
  *

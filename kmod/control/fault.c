@@ -55,7 +55,7 @@ bool vgpu_log_takes(struct vgpu_device *device)
  * vgpu_refused - log a refused request of a slice's VMM
  * @device: the slice
  * @what: the request
- * @field: at fault
+ * @field: the field at fault
  * @ret: the reason, a negative errno
  *
  * Return: @ret.

@@ -4,7 +4,7 @@
  * events.h.
  *
  * One ordered work queue serves all engines, so numbers are sent in order. A message gets
- * its number when it is sent. So a reader that reads the present number and then looks at an
+ * its number when it is sent. So a client that first reads the present number and then an
  * object sees the effect of every event up to that number.
  */
 #include <linux/ktime.h>

@@ -272,7 +272,7 @@ struct vgpu_parent *vgpu_parent_create(struct pci_dev *pdev, const struct vgpu_e
 	ret = vgpu_engine_start(&parent->engine, ops, pdev, parent->name);
 	if (!ret)
 		return parent;
-	/* Nobody has seen it, so it can be freed at once. */
+	/* Nobody has seen the parent, so it can be freed at once. */
 	mutex_destroy(&parent->lock);
 	kfree(parent);
 	return ERR_PTR(ret);

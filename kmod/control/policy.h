@@ -10,7 +10,7 @@ void vgpu_policy_choose(struct vgpu_sched_params *params, enum vgpu_policy polic
 int vgpu_parent_configure(struct vgpu_parent *parent, const struct vgpu_sched_params *params,
 			  enum vgpu_sched_field *fault);
 
-/* Attributes of an accelerator; the others are in parent.c. */
+/* Attributes of an accelerator; its other attributes are in parent.c. */
 extern struct device_attribute dev_attr_policy;
 extern struct device_attribute dev_attr_places;
 extern struct device_attribute dev_attr_reserve_limit_permille;

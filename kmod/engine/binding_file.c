@@ -19,8 +19,8 @@ static bool vgpu_gate_event(struct vgpu_binding *binding, struct vgpu_exec_event
 	bool found;
 
 	/*
-	 * Checked without the lock, because the executor may poll often and others need
-	 * the lock.
+	 * Check without the lock, because the executor may poll often and other slices
+	 * need the lock.
 	 */
 	if (READ_ONCE(binding->gate_told) || !READ_ONCE(binding->gate_sequence))
 		return false;

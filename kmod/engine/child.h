@@ -18,7 +18,7 @@ struct vgpu_device;
  * @window: number of the child's window
  * @opened: value of the window's @opened when the child got the window;
  *	engine->lock
- * @node: in device->children until it ends; engine->lock
+ * @node: node in device->children until the child ends; engine->lock
  * @stream: stream of the child in the arbiter; engine->lock
  * @attached: @stream is in the arbiter; engine->lock
  * @page: struct vgpu_stream_page, which the child writes

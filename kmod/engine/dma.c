@@ -73,9 +73,9 @@ static int vgpu_ring_access(struct vgpu_ring *ring, u64 guest, void *data, size_
  * vgpu_ring_dma - read or write guest memory
  * @ring: the ring; its worker only
  * @guest: address in guest memory
- * @data: in host memory
+ * @data: data in host memory
  * @bytes: size; accessed in pieces that do not hold the memory's lock for long
- * @write: to the guest
+ * @write: write to the guest; otherwise read
  *
  * A VMM that unmaps the memory gets that lock between two pieces, and the next piece fails.
  * The core does not notify the driver of that, because nothing is pinned.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The list of engines, and the one that a new accelerator begins with. */
+/* The list of engines, and the engine with which a new accelerator begins. */
 #include <linux/module.h>
 #include <linux/string.h>
 
@@ -22,7 +22,7 @@ struct dentry *vgpu_debugfs;
 
 /**
  * vgpu_engine_find - find an engine by name
- * @name: as written to an attribute, a newline may follow
+ * @name: name as written to an attribute, a newline may follow
  *
  * Return: the engine, or NULL if none has that name.
  */

@@ -17,8 +17,8 @@
 
 /*
  * The cost of changing from one child to another, as used for the least timeslice and for
- * reservations. The real cost is part of the lease that the change begins, and is charged
- * there. For a GPU that takes longer, the agent measures the cost and sets a greater least
+ * reservations. The real cost is charged as part of the lease that begins with the change.
+ * For a GPU that takes longer, the agent measures the cost and sets a greater least
  * timeslice.
  */
 #define VGPU_LENDING_SWITCH_COST_NS	(100 * NSEC_PER_USEC)
@@ -231,7 +231,7 @@ void vgpu_lending_detach(struct vgpu_child *child, u64 now_ns)
 /**
  * vgpu_lending_request - handle a child's READY or YIELD
  * @child: the child, engine->lock held
- * @request: as the child wrote it
+ * @request: the request, as the child wrote it
  * @now_ns: the present
  *
  * Return: false if the request is invalid.

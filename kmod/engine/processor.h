@@ -21,10 +21,10 @@ struct vgpu_engine;
  * @VGPU_ENGINE_COMPUTES: work that uses a processor for long: lowest nice value, but not
  *	real time, because that would keep the processor from all other tasks
  * @VGPU_ENGINE_BRIEF: an item that most likely ends within VGPU_ENGINE_BRIEF_NS: real time,
- *	but below workers that have little to do. A normal task may lose the processor for
- *	milliseconds to one that has a hundredth of its weight
+ *	because a normal task may lose the processor for milliseconds to a task that has a
+ *	hundredth of its weight; but below workers that have little to do
  * @VGPU_ENGINE_WAITS: asleep until a deadline or until there is work, and the decision that
- *	follows, which all slices wait for: real time, above workers
+ *	follows: real time, above workers, because all slices wait for that decision
  */
 enum vgpu_engine_pace {
 	VGPU_ENGINE_COMPUTES,

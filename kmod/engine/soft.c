@@ -185,7 +185,7 @@ static void soft_compute(struct vgpu_engine *engine, struct vgpu_item *item, u64
 	}
 }
 
-/* An item that a prediction admitted as one piece is still bounded. */
+/* An item in one piece may exceed @limit_ns, but not max_chunk, whatever was predicted. */
 static u64 soft_limit_ns(const struct vgpu_engine *engine, const struct vgpu_item *item,
 			 u64 limit_ns)
 {

@@ -5,8 +5,8 @@
  *
  * A window is free, open, lost or closing. A closing window waits until the executor has
  * reported that nothing of its child is left, and until no process on the host has the memory
- * any more. Only then are its pages dropped, and the window is free again. If no child ever
- * got the window, it does not wait.
+ * any more. Only then are its pages dropped, and the window is free again. A window that no
+ * child ever got does not wait.
  *
  * Nothing here takes engine->lock, so other slices do not notice what a guest does with its
  * windows.
@@ -306,8 +306,8 @@ void vgpu_window_bell(struct vgpu_device *device, u32 number)
 /**
  * vgpu_window_mmap - map a window for a VMM
  * @device: a slice that is open
- * @offset: in BAR2
- * @vma: shared, within one window
+ * @offset: offset in BAR2
+ * @vma: a shared mapping within one window
  *
  * Return: 0 or a negative errno.
  */

@@ -258,7 +258,7 @@ static int vgpu_worker_thread(void *data)
 			continue;
 		}
 		__set_current_state(TASK_RUNNING);
-		/* Left over from the kill that ended the service of the previous ring. */
+		/* Drop the signal that ended the service of the previous ring. */
 		flush_signals(current);
 		vgpu_worker_work(ring);
 		WRITE_ONCE(device->served, NULL);

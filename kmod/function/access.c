@@ -68,8 +68,8 @@ static void vgpu_device_await_dma(struct vgpu_device *device)
 }
 
 /*
- * Checked without the lock first: revocation may hold it for long, and no access may wait
- * for that.
+ * Check for revocation without the lock first, because the task that revokes the slice may
+ * hold the lock for long, and no access may wait for that.
  */
 static void vgpu_region_access(struct vgpu_device *device, u32 index, u32 offset,
 			       u8 *data, u32 bytes, bool write)

@@ -53,7 +53,7 @@ struct vgpu_guest_area {
 
 /**
  * struct vgpu_slot - one window of a device
- * @wait: where its waiters and pollers wait; woken in interrupts
+ * @wait: where waiters and pollers of the window wait; woken in interrupts
  * @events: how often the device has reported an event of this window
  * @owner: the open file that has this window, or NULL; vgpu_guest.lock
  */

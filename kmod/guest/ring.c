@@ -275,7 +275,7 @@ int vgpu_ring_submit(struct vgpu_guest *guest, const struct vgpu_desc *descs,
  * vgpu_ring_collect - take completions out of the ring
  * @guest: bound function, not gone
  * @into: room for @count
- * @count: at most the number from vgpu_ring_ready()
+ * @count: number of completions, at most that from vgpu_ring_ready()
  *
  * Return: 0, or -EIO if a completion has a wrong sequence number.
  */

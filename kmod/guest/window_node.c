@@ -217,7 +217,8 @@ void vgpu_node_remove(struct vgpu_guest *guest)
 }
 
 /**
- * vgpu_nodes_register - prepare for nodes, before the first one
+ * vgpu_nodes_register - prepare for device nodes; called before the first node is
+ * added
  *
  * Return: 0 or a negative errno.
  */

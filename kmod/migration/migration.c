@@ -129,7 +129,10 @@ static struct file *vgpu_migration_prepare(struct vgpu_device *device)
 	return filp;
 }
 
-/* Enable the ring as it was, paused. Items that were not answered are fetched again. */
+/*
+ * Enable the ring with its saved state, paused. Items that were not answered are
+ * fetched again.
+ */
 static int vgpu_migration_load_ring(struct vgpu_device *device,
 				    const struct vgpu_migration_state *state)
 {

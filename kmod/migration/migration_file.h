@@ -25,7 +25,7 @@
  *	@position
  * @header: header of the stream
  * @trailer: trailer of the stream
- * @target: the device that a header must fit
+ * @target: the device to which a header must fit
  * @state: from a restored header
  * @parsed: @state is valid
  * @complete: device memory is valid, too

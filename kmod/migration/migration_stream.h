@@ -42,7 +42,7 @@
  * @run_ns: VGPU_REG_RUN_NS
  * @entries: see @ring
  * @run_ns_hi: high half, latched by reading the low half
- * @tail: as last written to the doorbell
+ * @tail: tail as last written to the doorbell
  * @completed: items answered; later items are fetched again
  * @error: enum vgpu_error
  * @error_index: item at fault

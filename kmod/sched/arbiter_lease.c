@@ -266,7 +266,7 @@ void vgpu_arbiter_review(struct vgpu_arbiter *arbiter)
 		relax(arbiter, party);
 		return;
 	}
-	/* Children that saw the lease expire wait for a wakeup. */
+	/* Children that saw that the lease expired wait for a wakeup. */
 	revived = old_ns <= arbiter->now_ns && party->lease.expires_ns > arbiter->now_ns;
 	vgpu_arbiter_publish(arbiter, party, party->lease.state, revived);
 	if (!had_end && has_end(party)) {
@@ -299,7 +299,9 @@ static u64 early_ns(const struct vgpu_arbiter *arbiter)
 	       expires_ns - arbiter->settings.early_ns : U64_MAX;
 }
 
-/* When to review the holder's lease, or to lend the engine if there is no holder. */
+/*
+ * When to review the holder's lease or, without a holder, to ask the scheduler again.
+ */
 u64 vgpu_arbiter_lease_at_ns(const struct vgpu_arbiter *arbiter)
 {
 	const struct vgpu_party *holder = arbiter->holder;

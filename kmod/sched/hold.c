@@ -83,7 +83,7 @@ void vgpu_hold_bound(struct vgpu_sched *sched)
 	sched->busy_bounded = true;
 }
 
-/* The engine no longer idles for its holder, because a new decision is made. */
+/* Called when a new decision is made: the engine no longer idles for its holder. */
 void vgpu_hold_pause(struct vgpu_sched *sched)
 {
 	struct vgpu_slice *slice = sched->owner;

@@ -123,7 +123,10 @@ static void end_open(struct vgpu_sched *sched)
 	vgpu_reserve_refresh(sched, group);
 }
 
-/* Set the end of the lease in the present state, if no other group cuts it. */
+/*
+ * Set the end of the lease from the present state, unless another group cuts the
+ * lease.
+ */
 static void set_end(struct vgpu_sched *sched)
 {
 	struct vgpu_loan *loan = &sched->loan;

@@ -182,8 +182,8 @@ static bool has_too_much_credit(const struct vgpu_queue *queue,
 }
 
 /*
- * The v at which a sleeping entity would join, and in *pool what would be left of the
- * pool.
+ * Return the v at which a sleeping entity would join; *pool is what would be left of
+ * the pool of credit.
  */
 static u64 joining_key(const struct vgpu_queue *queue,
 		       const struct vgpu_entity *entity, u64 *pool)

@@ -268,9 +268,9 @@ bool vgpu_sched_is_urgent(const struct vgpu_sched *sched)
 }
 
 /*
- * The next slice of a ready group.  Lags add up to zero, so one is eligible.  The
- * exception is a removed slice that left hours of debt to light slices, so that
- * lags have wrapped.
+ * The next slice of a ready group.  Lags add up to zero, so some slice is
+ * eligible.  The exception is a removed slice that left hours of debt to light
+ * slices, so that lags have wrapped.
  */
 struct vgpu_slice *vgpu_first_slice(const struct vgpu_group *group)
 {

@@ -102,13 +102,13 @@ struct vgpu_arbiter_ops {
  * @lent_ns: total time of leases from beginning to end, unused spans included
  * @dries: leases that ended because all children were dry
  * @recalls: times another party became ready while the lease had no end
- * @waits: times it had work and no lease
+ * @waits: times the party had work and no lease
  * @waited_ns: sum of all waits
  * @longest_wait_ns: the longest wait
  * @gates: leases that the gate ended
  * @gate_ns: sum of the times from a request to the gate until its answer
  * @longest_gate_ns: the longest of those times
- * @offences: times it used more processor time outside leases than it may
+ * @offences: times the party used more processor time outside leases than it may
  * @fined_ns: engine time paid for use outside leases
  */
 struct vgpu_party_stats {
@@ -129,11 +129,11 @@ struct vgpu_party_stats {
 /**
  * struct vgpu_stream - one child
  * @party: NULL while the stream is not added, or was detached with its party
- * @want: it has work but no lease under which to start; kept while the stream is
- *	detached, to be passed on when it is added again
+ * @want: the child has work but no lease under which to start; kept while the stream
+ *	is detached, and passed on when the stream is added again
  *
- * Zeroed before it is added for the first time; must stay until it is removed or
- * detached.
+ * The caller zeroes the struct before the stream is added for the first time.  The
+ * struct must stay until the stream is removed or detached.
  */
 struct vgpu_stream {
 	struct vgpu_party *party;
@@ -153,9 +153,9 @@ struct vgpu_stream {
  * @stats: counters since the party was zeroed
  * @lease: the present lease, or the last one
  *
- * Zeroed before it is added for the first time; must stay until it is removed.
- * Counters, the number of the lease and the state of the gate are kept for the next
- * time it is added.
+ * The caller zeroes the struct before the party is added for the first time.  The
+ * struct must stay until the party is removed.  Counters, the number of the lease and
+ * the state of the gate are kept for the next time the party is added.
  */
 struct vgpu_party {
 	struct vgpu_slice *slice;
@@ -244,10 +244,11 @@ void vgpu_arbiter_party_add(struct vgpu_arbiter *arbiter, struct vgpu_party *par
  * @party: the party, added
  * @now_ns: the present
  *
- * Its streams are detached and only keep whether they want a lease; the caller may add
- * them again after the party.  A lease of the party ends at once.  If children are
- * still busy under it, the gate is asked to close and stops them, but the arbiter does
- * not wait for its answer.  A closed gate stays closed while the party is not added.
+ * The party's streams are detached and only keep whether they want a lease; the caller
+ * may add them again after adding the party again.  A lease of the party ends at once.
+ * If children are still busy under that lease, the gate is asked to close and stops
+ * them, but the arbiter does not wait for the gate's answer.  A closed gate stays
+ * closed while the party is not added.
  */
 void vgpu_arbiter_party_remove(struct vgpu_arbiter *arbiter,
 			       struct vgpu_party *party, u64 now_ns);
@@ -257,14 +258,15 @@ void vgpu_arbiter_party_remove(struct vgpu_arbiter *arbiter,
  * @arbiter: arbiter of the engine
  * @party: the party, added
  * @stream: the stream, not added
- * @want: it has work already; for a stream that was detached, pass its own @want
+ * @want: the child has work already; for a stream that was detached, pass the stream's
+ *	own @want
  * @now_ns: the present
  *
  * A child whose page says that it is busy has work, whatever @want is.
  *
  * Set @want only if the child is known to have work.  A child without work does not
  * respond to the lease that it is offered.  Its party then gets one lease after the
- * other, and each lasts until it expires.
+ * other, and each of these leases lasts until it expires.
  */
 void vgpu_arbiter_stream_add(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
 			     struct vgpu_stream *stream, bool want, u64 now_ns);
@@ -277,7 +279,7 @@ void vgpu_arbiter_stream_remove(struct vgpu_arbiter *arbiter,
  * vgpu_arbiter_request() - handle a child's datagram
  * @arbiter: arbiter of the engine
  * @stream: the stream, added or detached
- * @request: as the child wrote it; a copy that it cannot change
+ * @request: copy of the request that the child wrote; the child cannot change it
  * @now_ns: the present
  *
  * For a detached stream, the request only records whether the stream has work.

@@ -47,7 +47,8 @@
  * struct vgpu_yield - how a lease ends
  * @flags: VGPU_YIELD_*.  No flag means dry.  _MORE has no effect together with
  *	_WANT or _END.
- * @kernel_id: with _WANT the first kernel in the queue, else the one that ran last
+ * @kernel_id: with _WANT the first kernel in the queue, else the kernel that ran
+ *	last
  * @hint_ns: with _WANT, how long the first piece of work takes, 0 if unknown
  */
 struct vgpu_yield {
@@ -59,17 +60,17 @@ struct vgpu_yield {
 /**
  * struct vgpu_lease - a lease, or the information that there is none
  * @slice: the slice that has the engine, NULL for none
- * @number: with @slice, number of the lease; the first one of an engine is 1
- * @begun_ns: with @slice, when it was lent
- * @expires_ns: with @slice, when it expires, U64_MAX for never
+ * @number: with @slice, number of the lease; the first lease of an engine is 1
+ * @begun_ns: with @slice, when the lease began
+ * @expires_ns: with @slice, when the lease expires, U64_MAX for never
  * @review_at_ns: with @slice, when to call vgpu_sched_review() if nothing happens
  *	before; without it, when to call vgpu_sched_lend().  U64_MAX for never.
  *	Both may be called at any other time.
  * @contended: another slice has work that the engine could do: yield when dry
  * @idle: without @slice, why the engine idles
  * @payer: without @slice, which slice pays for the idle engine, NULL for none
- * @band: with @slice, in which band it runs; an unlimited lease uses up no
- *	reservation in either band
+ * @band: in which band @slice runs; an unlimited lease uses up no reservation in
+ *	either band
  * @switched: @slice is not the last slice that had the engine
  * @ended: the last run that has ended and was not reported before
  */
@@ -129,8 +130,8 @@ enum vgpu_sched_field vgpu_sched_lend(struct vgpu_sched *sched, u64 now_ns,
  *	not after @now_ns: then the lease has expired, and only a yield or the gate
  *	can follow.
  *
- * Never ends a lease, and never takes back time that has passed.  A lease that has
- * expired is not prolonged.
+ * This never ends a lease, and never takes back time that has passed.  A lease that
+ * has expired is not prolonged.
  *
  * Return: _LEASE if the engine is not lent, _TIME, or VGPU_FIELD_NONE.
  */
@@ -141,7 +142,7 @@ enum vgpu_sched_field vgpu_sched_review(struct vgpu_sched *sched, u64 now_ns,
  * vgpu_slice_yield() - end the lease of a slice whose work has left the engine
  * @sched: scheduler of the engine
  * @slice: the slice that has the lease
- * @yield: how it ends; VGPU_YIELD_WANT if the gate has closed on it
+ * @yield: how the lease ends; VGPU_YIELD_WANT if the gate has closed on it
  * @now_ns: the present; the slice pays until then
  *
  * May be called before or after expiry.  Call vgpu_sched_lend() afterwards.

@@ -22,77 +22,75 @@
  *     virtual time and the cap of its payer, in either band.
  *  2. Average.  A queue's virtual time V is the weighted mean of its members' virtual
  *     runtimes v; lag = weight * (V - v), in ns.  A member is eligible iff lag >= 0.
- *     The pick is the eligible member with the earliest virtual deadline (EEVDF);
- *     ties go to the member that has waited longest.  A request is as large as the
- *     longest legal run: timeslice plus one chunk.  (With requests of one timeslice,
- *     50 groups of weight 1 whose pieces of up to 0.4 ms overrun 1 ms put a group of
- *     weight 100 a lag of 4.8 ms behind.)
+ *     The pick is the eligible member with the earliest virtual deadline (EEVDF); ties
+ *     go to the member that has waited longest.  A request is as large as the longest
+ *     legal run: timeslice plus one chunk.  (With requests of one timeslice of 1 ms,
+ *     50 groups of weight 1 with pieces of up to 0.4 ms put a group of weight 100
+ *     behind by a lag of 4.8 ms.)
  *  3. Debt.  A member that sleeps or is throttled leaves the average only at lag >=
  *     0.  A member in debt stays a member that cannot be picked until V has reached
  *     its v.  Debt is never clamped or forgotten (the number saturates at three days).
- *  4. Credit.  A returning entity joins at v = max(v, H - timeslice / weight), where
- *     H is the furthest V has been, and begins a new request.  (If credit were
- *     measured from V instead of H, it would be worth more while a returning light
- *     entity has pulled V back: of two equal sleepers the first to wake then got 365
- *     ms ahead of the other.)  The credit that members have and the credit that may
- *     still be given are together at most the timeslice of the returning entity.
- *     Their sum grows by no more than the service that the sleeping weight would have
- *     received.  An entity that finds no credit left joins at H.  A change of weight
- *     keeps lag.  V steps back (H does not) only when a member joins with credit or
- *     is removed for good while in debt.  While nobody joins or leaves, |lag| <= max
- *     timeslice + max chunk.  Returning sleepers, however many, lower a lag by at
- *     most one max timeslice; each reservation may add its reserve_ns and a chunk.  So
- *     over any window, a group that is always ready gets its part by weight among all
- *     existing groups, less at most 2 * (max timeslice + max chunk) + 2 * max
- *     timeslice times that part.  Caps, reservations and changes of weight may change
- *     that.
- *  5. Two levels.  2 to 4 hold among the groups of an engine and among the slices of
- *     a group.  More slices never change the share of their group, except under
+ *  4. Credit.  A returning entity joins at v = max(v, H - timeslice / weight), where H
+ *     is the furthest V has been, and begins a new request.  (If credit were measured
+ *     from V instead of H, it would be worth more while a returning light entity has
+ *     pulled V back: of two equal sleepers the first to wake then got 365 ms ahead of
+ *     the other.)  The credit that members have and the credit that may still be given
+ *     are together at most the timeslice of the returning entity.  Their sum grows by
+ *     no more than the service that the sleeping weight would have received.  An
+ *     entity that finds no credit left joins at H.  A change of weight keeps lag.  V
+ *     steps back (H does not) only when a member joins with credit or is removed for
+ *     good while in debt.  While nobody joins or leaves, |lag| <= max timeslice + max
+ *     chunk.  Returning sleepers, however many, lower a lag by at most one max
+ *     timeslice; each reservation may add its reserve_ns and a chunk.  So over any
+ *     window, a group that is always ready gets its part by weight among all existing
+ *     groups, less at most 2 * (max timeslice + max chunk) + 2 * max timeslice times
+ *     that part.  Caps, reservations and changes of weight may change that.
+ *  5. Two levels.  2 to 4 hold among the groups of an engine and among the slices of a
+ *     group.  More slices never change the share of their group, except under
  *     VGPU_POLICY_EQUAL_SHARE and _FIXED_SHARE, where the number of slices is the
  *     share.
- *  6. Timeslice.  A run is one uninterrupted stay of a group on the engine; its
- *     length is the engine time charged for it.  A run ends when it has lasted the
- *     timeslice that was in force when it began (at most one chunk later), when the
- *     group ran dry, when a cap ended it, when the owner was removed, or when band L
- *     cut it or its reservation budget was used up.  It ends for no other reason; a
- *     wakeup never cuts a run, only the next pick does.  At the end of a timeslice
- *     the engine is offered to everybody; a group that keeps it begins a new run.  A
- *     run that band L cut later goes on with what was left of its timeslice, unless
- *     its group was not ready meanwhile.  The time that a group runs in band L is
- *     taken from its timeslice in the fair band.
- *  7. Caps.  Refill is continuous, credit never exceeds burst, and use over any
- *     window T is at most T * cap / period + burst + one chunk.  A throttled party
- *     returns once its credit reaches min(timeslice, burst).  A group whose ready
- *     slices are all throttled is throttled, and in no band.  Full credit earns
- *     nothing while its party waits for its turn, so a busy party gets all of its cap
- *     only if burst is well above one timeslice.
+ *  6. Timeslice.  A run is one uninterrupted stay of a group on the engine; its length
+ *     is the engine time charged for it.  A run ends when it has lasted the timeslice
+ *     that was in force when it began (at most one chunk later), when the group ran
+ *     dry, when a cap ended it, when the owner was removed, or when band L cut it or
+ *     its reservation budget was used up.  It ends for no other reason; a wakeup never
+ *     cuts a run, only the next pick does.  At the end of a timeslice the engine is
+ *     offered to everybody; a group that keeps it begins a new run.  After band L has
+ *     cut a run, the group's next run in the fair band lasts for what was left of the
+ *     timeslice, unless the group was not ready meanwhile.  The time that a group runs
+ *     in band L is taken from its timeslice in the fair band.
+ *  7. Caps.  Refill is continuous, credit never exceeds burst, and use over any window
+ *     T is at most T * cap / period + burst + one chunk.  A throttled party returns
+ *     once its credit reaches min(timeslice, burst).  A group whose ready slices are
+ *     all throttled is throttled, and in no band.  Full credit does not grow while its
+ *     party waits for its turn.  So a busy party gets all of its cap only if burst is
+ *     well above one timeslice.
  *  8. Bounded work.  No call takes more than O(log n) steps, amortized (a sleeper that
  *     was in debt is dropped once, when V has reached its v).
- *  9. Determinism.  Decisions depend only on the sequence of calls and the
- *     differences of their times; neither the clock's origin nor a wrap of clock or
- *     virtual time changes them.
- * 10. Calls are atomic.  A call with bad parameters, for an object that is not on
- *     this engine or already there, out of order, or with a time before that of the
- *     last call returns a fault and changes nothing.
+ *  9. Determinism.  Decisions depend only on the sequence of calls and the differences
+ *     of their times; neither the clock's origin nor a wrap of clock or virtual time
+ *     changes them.
+ * 10. Calls are atomic.  A call with bad parameters, for an object that is not on this
+ *     engine or already there, out of order, or with a time before that of the last
+ *     call returns a fault and changes nothing.
  * 11. Band L.  A ready group of VGPU_BAND_LATENCY with credit in its caps and budget
  *     in its reservation goes before all others, the earliest deadline of a
  *     reservation first.  For such a group the next pick cuts a run of the fair band
- *     or of a later deadline.  Without budget the group competes in the fair band
- *     (2).
+ *     or of a later deadline.  Without budget the group competes in the fair band (2).
  * 12. Reservation.  A constant bandwidth server (Abeni and Buttazzo, 1998) of Q =
  *     reserve_ns per P = reserve_period_ns.  Runs in band L and hold use up its
  *     budget.  At each deadline the budget grows by Q, up to Q, and the next deadline
  *     is P later; a reservation without budget waits for the first deadline that
  *     leaves it some.  A group that becomes ready with more budget than Q / P of the
- *     time until its deadline starts anew: deadline now + P, budget Q.  A run that
- *     cut another costs switch_cost_ns of budget beside its own time, because the
- *     other run pays for being switched in again.  (Only budget is charged for that:
+ *     time until its deadline starts anew: deadline now + P, budget Q.  A run that cut
+ *     another costs switch_cost_ns of budget beside its own time, because the other
+ *     run pays for being switched in again.  (Only budget is charged for that:
  *     invariant 1 stays exact.)  So Q covers all that a reservation costs its
  *     neighbours.  Budget may be overdrawn by one chunk and that switch cost; the
- *     overdraft is paid back.  So use in band L over any window T is at most T * Q /
- *     P + 2 * Q + one chunk.  A reservation is admitted only if it can be kept: the
- *     sum of (Q + overdraft) / P is at most reserve_limit_permille, where overdraft
- *     is max_chunk_ns, or 0 on an engine that splits; P >= VGPU_RESERVE_CHUNKS *
+ *     overdraft is paid back.  So use in band L over any window T is at most T * Q / P
+ *     + 2 * Q + one chunk.  A reservation is admitted only if it can be kept: the sum
+ *     of (Q + overdraft) / P is at most reserve_limit_permille, where overdraft is
+ *     max_chunk_ns, or 0 on an engine that splits; P >= VGPU_RESERVE_CHUNKS *
  *     max_chunk_ns; Q / P is at most the group's cap and at most weight / (sum of the
  *     weights of all groups), so that a reservation is a floor inside the share.  A
  *     change that would break this for an admitted reservation is refused as well.  So
@@ -101,8 +99,8 @@
  *     another group that has just begun when this group wakes.)  On an engine that
  *     splits, each reservation adds at most min_chunk_ns to that.
  * 13. Hold.  When a group of band L with budget runs dry after an item flagged
- *     VGPU_ITEM_MORE, it holds the engine: until it has an item again, its budget or
- *     a cap is used up, hold_max_ns have passed, the caller says that the request is
+ *     VGPU_ITEM_MORE, it holds the engine: until it has an item again, its budget or a
+ *     cap is used up, hold_max_ns have passed, the caller says that the request is
  *     over, or its slice is removed.  It pays for the engine's idle time meanwhile.
  *     One group holds at a time: a group that runs dry during another group's hold
  *     begins none.  Other groups of band L do not wait for the hold to end.
@@ -124,10 +122,10 @@
  *     item's duration.
  * 16. Ghosts.  Under VGPU_POLICY_EQUAL_SHARE the weight of a group is its number of
  *     slices, and each slice has an equal part.  A slice without a ready item is
- *     picked all the same; the engine then idles at the slice's cost for its
- *     timeslice or until it has an item.  VGPU_POLICY_FIXED_SHARE adds the places
- *     that are not sold, which idle at nobody's cost.  While no slice has a ready
- *     item the engine is parked without a timer, and the time is charged at once
+ *     picked all the same; the engine then idles at the slice's cost for the slice's
+ *     timeslice or until the slice has an item.  VGPU_POLICY_FIXED_SHARE adds the
+ *     places that are not sold, which idle at nobody's cost.  While no slice has a
+ *     ready item the engine is parked without a timer, and the time is charged at once
  *     afterwards.  Each slice then pays its part by weight; the part of unsold places
  *     and the remainder of the division (less than a nanosecond per slice) are idle
  *     time.  No lag changes.
@@ -135,15 +133,15 @@
  * 18. Leases (vgpu_lease.h).  A slice whose streams have work counts as one ready
  *     item.  A lease lasts for what timeslice, caps and reservation budget leave of
  *     the run, during a hold for what the gap leaves (14), and at least min_chunk_ns.
- *     It is prolonged by a timeslice as long as the slice would be chosen again at
- *     its end by 2 and 5, no other group goes first by 11, and 7 leaves credit.  It
- *     has no end while no other slice is ready and no cap applies.  When another
- *     slice becomes ready, the lease ends with the present timeslice after all; if
- *     that slice goes first by 11, the lease ends at once.  Nothing fails at expiry:
- *     the slice pays until it yields or the gate has closed, at the latest a chunk
- *     after the end.  So in 6, 7, 11, 12 and 14 a chunk means for leases what it
- *     means for items.  A lease that was prolonged counts as runs of one timeslice
- *     each, whether or not anybody looked at their ends.
+ *     It is prolonged by a timeslice as long as the slice would be chosen again at its
+ *     end by 2 and 5, no other group goes first by 11, and 7 leaves credit.  It has no
+ *     end while no other slice is ready and no cap applies.  When another slice
+ *     becomes ready, the lease ends with the present timeslice after all; if that
+ *     slice goes first by 11, the lease ends at once.  Nothing fails at expiry: the
+ *     slice pays until it yields or the gate has closed, at the latest a chunk after
+ *     the end.  So in 6, 7, 11, 12 and 14 a chunk means for leases what it means for
+ *     items.  A lease that was prolonged counts as runs of one timeslice each, whether
+ *     or not anybody looked at their ends.
  *
  * Times are nanoseconds, weights have no unit.
  */
@@ -209,10 +207,10 @@
  * @VGPU_FIELD_HOLD: above VGPU_HOLD_MAX_NS; not 0 outside band L
  * @VGPU_FIELD_INVERSION: above 1000; not 0 outside band L
  * @VGPU_FIELD_INVERSION_BURST: above VGPU_BURST_MAX_NS
- * @VGPU_FIELD_ITEM_FLAGS: unknown
+ * @VGPU_FIELD_ITEM_FLAGS: unknown flag
  * @VGPU_FIELD_ITEM_HINT: longer than max_chunk_ns on an engine that neither splits
  *	nor preempts
- * @VGPU_FIELD_TIME: before the time of the last call
+ * @VGPU_FIELD_TIME: the time is before that of the last call
  * @VGPU_FIELD_ADDED: the object is on an engine already
  * @VGPU_FIELD_ABSENT: the object is not on this engine
  * @VGPU_FIELD_SLICES: the group still has slices
@@ -258,10 +256,11 @@ enum vgpu_sched_field {
 
 /**
  * enum vgpu_policy - what happens to time that its owner does not use
- * @VGPU_POLICY_BEST_EFFORT: slices that have work get it
+ * @VGPU_POLICY_BEST_EFFORT: slices that have work get that time
  * @VGPU_POLICY_EQUAL_SHARE: each attached slice has the same part of the engine,
  *	which idles while that slice has no work
- * @VGPU_POLICY_FIXED_SHARE: the same for each place that could be sold
+ * @VGPU_POLICY_FIXED_SHARE: each place that could be sold has the same part of the
+ *	engine, which idles while the place has no slice or no work
  */
 enum vgpu_policy {
 	VGPU_POLICY_BEST_EFFORT = 0,
@@ -283,7 +282,7 @@ enum vgpu_mode {
 /**
  * enum vgpu_band - how a group competes
  * @VGPU_BAND_FAIR: by weight
- * @VGPU_BAND_LATENCY: before the others as long as its reservation has budget
+ * @VGPU_BAND_LATENCY: goes before the others as long as its reservation has budget
  */
 enum vgpu_band {
 	VGPU_BAND_FAIR = 0,
@@ -337,8 +336,8 @@ struct vgpu_sched_params {
 
 /**
  * struct vgpu_group_params - what a tenant was granted on this engine
- * @weight: VGPU_WEIGHT_MIN..VGPU_WEIGHT_MAX; counts under VGPU_POLICY_BEST_EFFORT
- *	only (invariant 16)
+ * @weight: VGPU_WEIGHT_MIN..VGPU_WEIGHT_MAX; counts under VGPU_POLICY_BEST_EFFORT only
+ *	(invariant 16)
  * @timeslice_ns: the longest run before the engine is offered to others; a new value
  *	is effective from the next run
  * @cap_ns: engine time per @cap_period_ns, 0 for no cap (then @cap_period_ns and
@@ -350,8 +349,9 @@ struct vgpu_sched_params {
  * @reserve_ns: engine time in band L per @reserve_period_ns
  * @reserve_period_ns: the longest wait for @reserve_ns of engine time
  * @hold_max_ns: the longest hold after an item flagged VGPU_ITEM_MORE, 0 for none
- * @inversion_permille: how much of all time others may execute while this group is
- *	ready although it held the engine; 0 if nobody may execute during its holds
+ * @inversion_permille: how much of all time other groups may execute while this group
+ *	is ready although it held the engine; 0 if no other group may execute during
+ *	its holds
  * @inversion_burst_ns: the most of that time that can be saved up, 0 for max_chunk_ns
  */
 struct vgpu_group_params {
@@ -392,7 +392,7 @@ struct vgpu_slice_params {
  * struct vgpu_item_info - what the tenant says about a slice's first item
  * @kernel_id: the same for items that take equally long, chosen by the tenant
  * @flags: VGPU_ITEM_MORE, or 0 for the last item of its request
- * @hint_ns: how long it takes, 0 if unknown
+ * @hint_ns: how long the item takes, 0 if unknown
  *
  * The description may be wrong or a lie: invariants 14 and 15 say what it can change.
  */
@@ -485,7 +485,7 @@ struct vgpu_slice_stats {
  * @idle_ns: part of @wall_ns in which the engine belonged to nobody, unsold places
  *	included
  * @picks: calls of vgpu_sched_pick()
- * @switches: picks whose slice differs from the last slice that had the engine
+ * @switches: picks that chose another slice than the last one that had the engine
  */
 struct vgpu_sched_stats {
 	u64 wall_ns;
@@ -580,7 +580,7 @@ struct vgpu_predictor {
 /**
  * struct vgpu_group - all slices of one tenant on one engine
  * @stats: read under the caller's lock
- * @params: in force; read only
+ * @params: parameters in force; read only
  */
 struct vgpu_group {
 	struct vgpu_group_stats stats;
@@ -602,7 +602,7 @@ struct vgpu_group {
 /**
  * struct vgpu_slice - one device of a group
  * @stats: read under the caller's lock
- * @params: in force; read only
+ * @params: parameters in force; read only
  * @group: group of the slice; read only
  */
 struct vgpu_slice {
@@ -625,11 +625,11 @@ struct vgpu_slice {
 /**
  * struct vgpu_ended_run - a run that has ended
  * @valid: a run has ended; otherwise the other members mean nothing
- * @group: whose run it was
- * @start_ns: when it began
- * @length_ns: how long it lasted, switch-in included
- * @timeslice_ns: the timeslice in force when it began
- * @reason: why it ended
+ * @group: the group that ran
+ * @start_ns: when the run began
+ * @length_ns: how long the run lasted, switch-in included
+ * @timeslice_ns: the timeslice in force when the run began
+ * @reason: why the run ended
  */
 struct vgpu_ended_run {
 	bool valid;
@@ -656,17 +656,17 @@ enum vgpu_idle {
 /**
  * struct vgpu_decision - what vgpu_sched_pick() decided
  * @slice: owner of the engine from now on, NULL for nobody
- * @limit_ns: execute at most this long before the next pick: what is left of
- *	timeslice and caps, within min_chunk_ns..max_chunk_ns; 0 without @slice.  An
- *	engine that cannot split overruns by at most one chunk.
+ * @limit_ns: execute at most this long before the next pick: what is left of timeslice
+ *	and caps, within min_chunk_ns..max_chunk_ns; 0 without @slice.  An engine that
+ *	cannot split items overruns this by at most one chunk.
  * @wake_at_ns: without @slice, when to pick again if nothing happens before; U64_MAX
  *	for never.  Reasons are the end of a throttle that keeps a ready item from
- *	running, the end of a hold, a possible change of the gap gate's answer, and
- *	the end of a ghost's turn.  An earlier pick is harmless; a pick at that time
- *	may return a later time.
+ *	running, the end of a hold, a possible change of the gap gate's answer, and the
+ *	end of a ghost's turn.  An earlier pick is harmless; a pick at that time may
+ *	return a later time.
  * @idle: without @slice, why the engine idles
  * @payer: without @slice, which slice pays for the idle time, NULL for none
- * @band: with @slice, in which band it runs
+ * @band: in which band @slice runs
  * @switched: @slice is not the last slice that had the engine
  * @ended: the run that this pick, or a remove before it, ended
  */
@@ -704,7 +704,7 @@ struct vgpu_loan {
 /**
  * struct vgpu_sched - the scheduler of one engine
  * @stats: read under the caller's lock
- * @params: in force; read only
+ * @params: parameters in force; read only
  * @now_ns: time of the last call
  */
 struct vgpu_sched {
@@ -826,7 +826,7 @@ enum vgpu_sched_field vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns);
 /**
  * vgpu_group_add() - add a group without slices
  * @sched: scheduler of the engine
- * @group: zeroed before it is first added anywhere; must stay until
+ * @group: the group, zeroed before it is first added anywhere; must stay until
  *	vgpu_group_remove()
  * @params: checked by this function
  * @now_ns: the present
@@ -874,7 +874,7 @@ enum vgpu_sched_field vgpu_group_remove(struct vgpu_sched *sched,
  * vgpu_slice_add() - add a slice without a ready item
  * @sched: scheduler of the engine
  * @group: a group of this engine
- * @slice: zeroed before it is first added anywhere; must stay until
+ * @slice: the slice, zeroed before it is first added anywhere; must stay until
  *	vgpu_slice_remove()
  * @params: checked by this function
  * @now_ns: the present
@@ -895,8 +895,8 @@ enum vgpu_sched_field vgpu_slice_update(struct vgpu_sched *sched,
 /**
  * vgpu_slice_remove() - remove a slice
  * @sched: scheduler of the engine
- * @slice: may own or hold the engine, which then belongs to nobody until the next
- *	pick
+ * @slice: the slice; if it owns or holds the engine, the engine belongs to nobody
+ *	until the next pick
  * @now_ns: the present
  *
  * The time until now is charged; the debt or credit of the slice inside its group is
@@ -942,7 +942,7 @@ enum vgpu_sched_field vgpu_slice_announce(struct vgpu_sched *sched,
  * vgpu_slice_item_done() - report that the first item is complete
  * @sched: scheduler of the engine
  * @slice: a slice of this engine
- * @next: the new first item, NULL if there is none and the slice sleeps
+ * @next: the new first item; NULL if the slice has no item, and then sleeps
  * @now_ns: the present
  *
  * The item's duration is the time charged to the slice since the item became the
@@ -1057,8 +1057,8 @@ u64 vgpu_predict_duration_ns(const struct vgpu_group *group,
 /**
  * vgpu_predict_inversion_ns() - the expected delay of a gap's end by a piece
  * @group: the group in the gap
- * @kernel_id: the kernel it executed before the gap
- * @elapsed_ns: since the gap began
+ * @kernel_id: the kernel that @group executed before the gap
+ * @elapsed_ns: time since the gap began
  * @piece_ns: length of another group's piece that begins now
  *
  * Return: mean over the observed gaps, U64_MAX if there are too few of them.

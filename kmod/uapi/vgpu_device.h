@@ -237,7 +237,7 @@ enum vgpu_op {
  *	@src2, if the operation has no such operand
  * @src: first source
  * @src2: second source
- * @arg: see enum vgpu_op; unused ones are zero
+ * @arg: see enum vgpu_op; unused arguments are zero
  * @reserved: zero
  */
 struct vgpu_desc {
@@ -265,7 +265,7 @@ enum vgpu_item_status {
  * @cookie: cookie of the descriptor
  * @result: result of VGPU_OP_CRC32C or VGPU_OP_FACT, otherwise zero
  * @run_ns: engine time charged for the item
- * @seq: item number + 1, written with the entry; the entry is valid if it matches
+ * @seq: item number + 1, written with the entry; the entry is valid if @seq matches
  * @status: enum vgpu_item_status
  */
 struct vgpu_completion {

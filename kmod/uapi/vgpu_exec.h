@@ -4,10 +4,10 @@
  *
  * With engine ``lease`` the engine is lent to one slice at a time (vgpu_lease_page.h), and
  * guest processes communicate with the host through windows (vgpu_device.h). Each slice has
- * one executor. It binds an open file of this device to the slice, starts a child for each
- * window that the guest opens, and operates the slice's gate. Any process that may open the
- * device (root, unless its mode is changed) may bind. The file then gives access to that
- * slice only. A child only gets the three files of its window.
+ * one executor. The executor binds an open file of this device to the slice, starts a child
+ * for each window that the guest opens, and operates the slice's gate. Any process that may
+ * open the device (root, unless its mode is changed) may bind. The bound file then gives
+ * access to that slice only. A child only gets the three files of its window.
  *
  * A file that is not bound has no events (-ENOTCONN), and only the command BIND (-ENOTTY for
  * others).
@@ -84,11 +84,12 @@ struct vgpu_exec_event {
  * @lease: out: the slice's lease page, which can only be mapped, and only for reading
  * @stream: out: maps the child's stream page. write() takes one struct vgpu_stream_request,
  *	which may also signal the guest. read() waits for a signal of the guest or a change of
- *	the lease page's wake word, and returns their number as a __u64; when the window ends
- *	it returns 0. One thread reads at a time; another one gets -EBUSY, and poll() does not
- *	wait. All children of a slice together may send 50,000 requests a second, and can save
- *	up 1000. Beyond that write() waits (-EAGAIN with O_NONBLOCK) until another request is
- *	allowed, the window ends (-ENODEV), or a signal arrives (-EINTR)
+ *	the lease page's wake word, and returns the number of these events as a __u64; when
+ *	the window ends it returns 0. One thread reads at a time: another thread gets -EBUSY,
+ *	and poll() does not wait. All children of a slice together may send 50,000 requests a
+ *	second, and can save up 1000. Beyond that write() waits (-EAGAIN with O_NONBLOCK)
+ *	until another request is allowed, the window ends (-ENODEV), or a signal arrives
+ *	(-EINTR)
  * @reserved: zero
  *
  * All files are close-on-exec. The command adds the child's stream to the arbiter. -EINVAL:

@@ -35,8 +35,8 @@
 
 /**
  * struct vgpu_guest_submit - queue items, all or none
- * @descs: pointer to @count struct vgpu_desc; the last one of a call always
- *	gets VGPU_DESC_IRQ
+ * @descs: pointer to @count struct vgpu_desc; the last descriptor of a call always gets
+ *	VGPU_DESC_IRQ
  * @count: 1 .. ring entries
  * @flags: VGPU_GUEST_SUBMIT_*
  * @index: out, with -EINVAL: index of the descriptor that was refused
@@ -58,7 +58,7 @@ struct vgpu_guest_submit {
 /**
  * struct vgpu_guest_wait - collect completions in order
  * @completions: pointer to room for @capacity struct vgpu_completion
- * @capacity: at least @minimum
+ * @capacity: how many completions may be stored; at least @minimum
  * @minimum: return when this many completions are there; with zero the call does not wait
  * @timeout_ms: with zero the call does not wait; with VGPU_GUEST_WAIT_FOREVER only a
  *	signal ends the wait
@@ -68,8 +68,8 @@ struct vgpu_guest_submit {
  * @reserved: zero
  *
  * -EINVAL: @minimum exceeds the number of outstanding items. -EIO: the device stopped with
- * @error before @minimum completions. -ECANCELED: reset while waiting. -EINTR: a signal;
- * nothing was collected.
+ * @error before @minimum completions. -ECANCELED: the device was reset meanwhile. -EINTR: a
+ * signal; nothing was collected.
  */
 struct vgpu_guest_wait {
 	__u64 completions;
@@ -148,17 +148,17 @@ struct vgpu_guest_info {
 #define VGPU_GUEST_RESET	_IO(VGPU_GUEST_IOCTL, 0x43)
 
 /*
- * /dev/vgpuN-compute: windows of the device (VGPU_FEATURE_WINDOWS; without it the node
- * does not exist). Any number of processes may open it, mode 0666. Each open file is one
- * window: open() takes a free window. If all are in use but some are being released, it
- * waits for up to VGPU_GUEST_WINDOW_OPEN_MS (with O_NONBLOCK not at all). -ENOSPC: all are
- * in use. -ENODEV: the device is gone. -EINTR: a signal. -EBUSY: /dev/vgpuN is open. -EIO:
- * the device does not open a window that is free. Closing the last copy of the file, and
- * the last mapping, releases the window.
+ * /dev/vgpuN-compute: windows of the device (VGPU_FEATURE_WINDOWS; without it the node does
+ * not exist). Any number of processes may open it, mode 0666. Each open file is one window:
+ * open() takes a free window. If all windows are in use but some of them are being released,
+ * open() waits for up to VGPU_GUEST_WINDOW_OPEN_MS (with O_NONBLOCK not at all). -ENOSPC: all
+ * windows are in use. -ENODEV: the device is gone. -EINTR: a signal. -EBUSY: /dev/vgpuN is
+ * open. -EIO: the device does not open a window that is free. The window is released when the
+ * last copy of the file is closed and the last mapping is gone.
  *
- * Opening and closing /dev/vgpuN resets the device, which would close all windows. So it
- * cannot be opened while a process has a window, and no window can be opened while it is
- * open.
+ * Opening and closing /dev/vgpuN resets the device, which would close all windows. So
+ * /dev/vgpuN cannot be opened while a process has a window, and no window can be opened while
+ * /dev/vgpuN is open.
  *
  * mmap(MAP_SHARED) takes any part of offset 0 up to the window's size. The mapping is not
  * inherited by fork(), cannot grow and cannot be executed (-EPERM). Once the device is

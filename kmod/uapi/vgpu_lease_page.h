@@ -33,7 +33,8 @@
  *
  * A lease that begins while others wait is LENT with an end. It is not RECALLED
  * before the children that asked for it have started, because a child takes time to
- * wake up. Otherwise the child would lose each lease to a rival that asks meanwhile.
+ * wake up. If it were RECALLED earlier, the child would lose each lease to a rival
+ * that asks meanwhile.
  *
  * tests/compute/lease_model.c runs both sides in every order. It shows what else an
  * arbiter must do:
@@ -56,7 +57,8 @@
 
 /*
  * Words that one side accesses while the other may write them. In the kernel these
- * words are plain: READ_ONCE(), WRITE_ONCE(), smp_store_release().
+ * words have plain types, and are accessed by READ_ONCE(), WRITE_ONCE() and
+ * smp_store_release().
  */
 #ifdef __KERNEL__
 #define VGPU_SHARED
@@ -69,7 +71,7 @@
 #define VGPU_LEASE_VERSION	1u
 #define VGPU_LEASE_PAGE_BYTES	4096u
 
-/* Low bits of vgpu_lease_page.lease; the number is in the others. */
+/* Low bits of vgpu_lease_page.lease; the other bits are the lease's number. */
 enum vgpu_lease_state {
 	VGPU_LEASE_NONE = 0,	/* no child of this slice may submit */
 	VGPU_LEASE_LENT = 1,

@@ -60,8 +60,9 @@ struct transport_ops {
 	int (*submit)(struct transport *transport, const struct vgpu_desc *descs,
 		      uint32_t count, unsigned int flags, uint32_t *outstanding);
 	/*
-	 * Collect completions in order once @minimum are there. -ETIMEDOUT and
-	 * -EIO (transport.error is set) still deliver *@count of them.
+	 * Collect completions in order once @minimum completions are there.
+	 * -ETIMEDOUT and -EIO (transport.error is set) still deliver *@count of
+	 * them.
 	 */
 	int (*wait)(struct transport *transport,
 		    struct vgpu_completion *completions, uint32_t capacity,
