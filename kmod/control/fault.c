@@ -110,7 +110,7 @@ bool vgpu_device_note_error(struct vgpu_device *device, u32 error, u32 index)
  * @index: number of the item at fault
  * @field: field of the item that is at fault, for the log; NULL if @error is enough
  *
- * Any context that may sleep; does not wait.
+ * Context: May sleep, but does not wait.
  */
 void vgpu_device_fault_of(struct vgpu_device *device, struct vgpu_ring *ring,
 			  u32 error, u32 index, const char *field)

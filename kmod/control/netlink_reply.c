@@ -161,7 +161,7 @@ static int vgpu_put_tenant_band(struct sk_buff *skb, const struct vgpu_group_sta
 /**
  * vgpu_put_tenant - add all attributes of a tenant
  * @skb: reply
- * @tenant: the tenant; one that is not configured only has names and slices
+ * @tenant: the tenant; if it is not configured, it only has names and slices
  */
 int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant)
 {

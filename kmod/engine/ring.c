@@ -390,7 +390,7 @@ void vgpu_rings_fail(struct vgpu_engine *engine, u32 error)
  * vgpu_ring_delays_pause - check whether there is an item that a pause waits for
  * @ring: the ring, not dead; engine->lock held
  *
- * A pause waits for an item that is on the engine, and for one that has begun and cannot be
+ * A pause waits for an item that is on the engine, and for an item that has begun and cannot be
  * begun again elsewhere. It waits for no other item: the guest chooses how long an item takes,
  * and the slice's share may be small.
  */

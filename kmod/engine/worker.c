@@ -271,8 +271,7 @@ static int vgpu_worker_thread(void *data)
 
 /**
  * vgpu_worker_start - create the worker of a slice
- * @device: the slice, being opened by the caller, in whose cgroups the worker's time is
- *	counted
+ * @device: the slice, being opened; the worker's time is counted in the caller's cgroups
  *
  * One worker serves all rings that are enabled while the device is open, because entering
  * cgroups takes long and makes other tasks wait.

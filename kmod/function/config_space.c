@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * PCI configuration space of the virtual function: 256 bytes, each with a mask
- * of the bits a guest may write. Everything else ignores writes.
+ * PCI configuration space of the virtual function: 256 bytes, each with a mask of the
+ * bits a guest may write. All other bits ignore writes.
  *
  * Capabilities: MSI-X (the only interrupt) and PCI Express with function level reset.
  * The enable and mask bits of MSI-X are stored here, but only the VMM acts on them: it

@@ -157,8 +157,8 @@ static void a_decision_lengthens_no_run_that_is_over(struct kunit *test)
 }
 
 /*
- * A call that charges time before the end of an item is known adds to the
- * item's cost, and reports it.
+ * A call that charges time before the end of an item is known adds that time to
+ * the item's cost and to the reported cost.
  */
 static void what_was_charged_before_an_end_was_known_is_the_items(struct kunit *test)
 {

@@ -17,13 +17,13 @@
 /**
  * struct mock - one accelerator
  * @parent: the tested object; in no list and on no bus
- * @device: a slice of it, unpublished
+ * @device: a slice of @parent, unpublished
  * @worker: stands in for a ring's worker: it only sleeps
  * @entered: the engine began to execute
  * @go: the engine may continue, once for each completion
- * @waits: executing waits for @go
+ * @waits: each execution waits for @go
  * @lasts_ns: the predicted time of an execution, 0 for unknown
- * @wedges: executing finds that the hardware does not answer
+ * @wedges: each execution finds that the hardware does not answer
  * @late_us: how much later than an item's end the thread notices that end
  * @until_ns: when the execution ended; valid with @late_us
  * @executed: number of executions

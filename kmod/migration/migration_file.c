@@ -246,8 +246,8 @@ static void vgpu_migration_describe(const struct vgpu_device *device,
 
 /**
  * vgpu_migration_open - create the file of a new stream
- * @device: the slice, state_lock held, has no such file
- * @save: for reading; else for writing
+ * @device: the slice, which has no such file yet; state_lock held
+ * @save: the file is for reading; otherwise for writing
  *
  * Return: the file, which is also stored in @device->migration; or an ERR_PTR.
  */

@@ -151,7 +151,10 @@ void vgpu_arbiter_party_add(struct vgpu_arbiter *arbiter, struct vgpu_party *par
 	party->slice = slice;
 	party->next = arbiter->parties;
 	arbiter->parties = party;
-	/* Processor time seen before belongs to another slice's account. */
+	/*
+	 * Forget the processor time seen before, because it belongs to another
+	 * slice's account.
+	 */
 	vgpu_watch_reset(&party->watch);
 	vgpu_arbiter_publish(arbiter, party, VGPU_LEASE_NONE, false);
 }

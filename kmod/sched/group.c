@@ -185,9 +185,9 @@ static void apply_slice_params(struct vgpu_sched *sched,
 }
 
 /*
- * The timeslice of a group is also that of its slices, and their default burst.  A
- * slice adopts a new timeslice when it wakes or is next chosen; at the same time
- * the group's queue adopts a new overrun of the engine.
+ * The timeslice of a group is also the timeslice and the default burst of its
+ * slices.  A slice adopts a new timeslice when it wakes or is next chosen; at the
+ * same time the group's queue adopts a new overrun of the engine.
  */
 void vgpu_slice_follow_group(struct vgpu_sched *sched, struct vgpu_slice *slice)
 {

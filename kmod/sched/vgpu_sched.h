@@ -1002,7 +1002,7 @@ enum vgpu_sched_field vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
  * vgpu_sched_is_urgent() - check whether a pick would cut the present run for band L
  * @sched: scheduler of the engine
  *
- * For an engine that can preempt what it executes; call it after a wakeup.
+ * Call this after a wakeup, on an engine that can preempt the executing item.
  */
 bool vgpu_sched_is_urgent(const struct vgpu_sched *sched);
 
@@ -1021,7 +1021,8 @@ u64 vgpu_sched_left_ns(const struct vgpu_sched *sched);
  *	have gone to sleep meanwhile
  * @until_ns: from this moment nobody is charged until the next pick
  *
- * For an engine whose end of work is known even if the host notices it late.
+ * Use this on an engine for which the end of the work is known even if the host
+ * notices it late.
  *
  * Return: _NO_OWNER, _TIME if @until_ns is before the last call, or
  * VGPU_FIELD_NONE.

@@ -37,7 +37,10 @@ static void forgive(struct vgpu_watch *watch, const struct vgpu_watch_settings *
 	}
 }
 
-/* Take the excess from the allowance. If it is used up and no penalty lasts, begin one. */
+/*
+ * Take the excess from the allowance. If the allowance is used up and no
+ * penalty lasts, begin a penalty.
+ */
 static void allow(struct vgpu_watch *watch, const struct vgpu_watch_settings *settings,
 		  u64 excess_ns, u64 now_ns)
 {

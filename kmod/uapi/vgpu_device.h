@@ -40,10 +40,10 @@
  * the slice's executor. The device does not use the contents of a window. The guest's kernel
  * gives each of its processes a separate window: it opens a free window (WINDOW_OPEN) and
  * closes it when the process is gone (WINDOW_CLOSE). The window is free again, and zeroed, when
- * the host has released it. Writing a window's number to 0x1010 wakes its child. When the child
- * signals the guest, or a window's state changes, the window's bit in WINDOW_EVENTS is set; if
- * no bit was set before, the completion vector is raised. A reset closes all windows. Windows
- * cost no engine time, and items do not need them.
+ * the host has released it. Writing a window's number to 0x1010 wakes that window's child. When
+ * the child signals the guest, or a window's state changes, the window's bit in WINDOW_EVENTS
+ * is set; if no bit was set before, the completion vector is raised. A reset closes all
+ * windows. Windows cost no engine time, and items do not need them.
  *
  * Errors are sticky: a malformed descriptor, address, ring or doorbell stops
  * this slice, sets VGPU_STATUS_ERROR, VGPU_REG_ERROR and VGPU_REG_ERROR_INDEX,
