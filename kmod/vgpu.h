@@ -559,7 +559,6 @@ void vgpu_device_disable(struct vgpu_device *device);	/* state_lock held */
 void vgpu_device_reset(struct vgpu_device *device);	/* state_lock held */
 void vgpu_device_revoke(struct vgpu_device *device);	/* parent->lock held */
 /* Also called by kunit/. */
-bool vgpu_device_permitted(const struct vgpu_device *device);
 bool vgpu_device_take(struct vgpu_device *device);
 int vgpu_device_publish(struct vgpu_device *device);
 void vgpu_device_withdraw(struct vgpu_device *device);
@@ -609,6 +608,13 @@ void vgpu_config_reset(struct vgpu_device *device);
 void vgpu_config_describe(u8 *config, u8 *writable);
 void vgpu_config_read(const struct vgpu_device *device, u32 offset, u8 *data, u32 bytes);
 void vgpu_config_write(struct vgpu_device *device, u32 offset, const u8 *data, u32 bytes);
+
+/* function/permit.c: the one-shot permission to open a slice; parent->lock held */
+bool vgpu_device_permitted(const struct vgpu_device *device);
+unsigned int vgpu_permit_left_s(const struct vgpu_device *device);
+void vgpu_permit_grant(struct vgpu_device *device);
+void vgpu_permit_withdraw(struct vgpu_device *device);
+bool vgpu_permit_use(struct vgpu_device *device);
 
 /* function/irq.c: eventfds of a device */
 int vgpu_irqs_set(struct vgpu_device *device, const struct vfio_irq_set *set, void *data);

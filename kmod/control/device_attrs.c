@@ -8,14 +8,11 @@
  * values in force.
  */
 #include <linux/device.h>
-#include <linux/jiffies.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/sysfs.h>
 
 #include "vgpu.h"
-
-#define VGPU_PERMIT_SECONDS	120
 
 /*
  * All values that a write to sysfs may change, read from and applied to the
@@ -253,12 +250,10 @@ static DEVICE_ATTR_RW(sched_config);
 static ssize_t permit_show(struct device *dev, struct device_attribute *attr, char *text)
 {
 	struct vgpu_device *device = dev_get_drvdata(dev);
-	unsigned long now = jiffies;
-	unsigned int seconds = 0;
+	unsigned int seconds;
 
 	mutex_lock(&device->parent->lock);
-	if (device->permit_until && time_before(now, device->permit_until))
-		seconds = DIV_ROUND_UP(device->permit_until - now, HZ);
+	seconds = vgpu_permit_left_s(device);
 	mutex_unlock(&device->parent->lock);
 	return sysfs_emit(text, "%u\n", seconds);
 }
@@ -281,10 +276,10 @@ static ssize_t permit_store(struct device *dev, struct device_attribute *attr, c
 	/* Opening takes the same lock, so a permit that has been used is not renewed. */
 	if (renew && !vgpu_device_permitted(device))
 		ret = -ENOENT;
-	else if (permit) /* 0 means none, also when jiffies wrap */
-		device->permit_until = (jiffies + VGPU_PERMIT_SECONDS * HZ) ?: 1;
+	else if (permit)
+		vgpu_permit_grant(device);
 	else
-		device->permit_until = 0;
+		vgpu_permit_withdraw(device);
 	mutex_unlock(&device->parent->lock);
 	return ret ?: count;
 }

@@ -8,7 +8,6 @@
  * is not unloaded before all of them are freed.
  */
 #include <linux/atomic.h>
-#include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/module.h>
 #include <linux/ratelimit.h>
@@ -160,25 +159,15 @@ static void vgpu_vfio_release(struct vfio_device *vdev)
 	rcu_read_unlock();
 }
 
-/* Is there a permit that can still be used? The caller holds the parent's lock. */
-bool vgpu_device_permitted(const struct vgpu_device *device)
-{
-	return device->permit_until && time_before(jiffies, device->permit_until);
-}
-
-/*
- * Consume a permit if the parent requires one, and prevent changes of the tenant from
- * now on. A permit is spent even if opening fails later.
- */
+/* Use a permit, and prevent changes of the tenant from now on. */
 bool vgpu_device_take(struct vgpu_device *device)
 {
 	struct vgpu_parent *parent = device->parent;
 	bool permitted;
 
 	mutex_lock(&parent->lock);
-	permitted = !parent->attach_permit || vgpu_device_permitted(device);
+	permitted = vgpu_permit_use(device);
 	if (permitted) {
-		device->permit_until = 0;
 		vgpu_event_opened(device);
 		WRITE_ONCE(device->open, true);
 	}

@@ -14,7 +14,7 @@ KMOD = ROOT / "kmod"
 # Every file that a guest or its VMM reaches, and the engines. Of the operator's side (netlink, sysfs), only fuzz_dump.c
 # includes a part.
 FOLDERS = {
-    "function": "access config_space device irq registers",
+    "function": "access config_space device irq permit registers",
     "engine": "binding binding_file child engine item leaving lending memory processor ring soft window "
     "window_executor worker dma staging",
     "control": "executor_file fault numbers reports tenant",
