@@ -58,7 +58,7 @@ def test_selftest_notices_corruption_and_passes_sound_devices(exercise: Path) ->
         ((), "no command"),
         (("fly",), "unknown command"),
         (("saturate",), "unknown command"),
-        (("submit", "boil"), "submit: an operation"),
+        (("submit", "boil"), "submit needs an operation"),
         (("info", "--colour", "red"), "--colour: unknown option"),
         (("info", "--json=1"), "--json: takes no value"),
         (("status", "--root"), "--root: needs a value"),
