@@ -118,9 +118,9 @@ TRACE_EVENT(vgpu_hold,
 );
 
 /*
- * Idle time charged to a tenant while no slice of the engine had work, as a sum over the
- * tenant's slices.  Only under a policy in which a slice keeps its turn: the turns of the
- * idle slices would have followed each other, so each slice pays its part.
+ * Idle time charged to a tenant: time in which no slice of the engine had work, but the
+ * tenant's slices kept their turns.  Only the policies in which a slice keeps its turn
+ * charge such time.  It is divided among all slices, and this is the sum over the tenant's.
  */
 TRACE_EVENT(vgpu_parked,
 	TP_PROTO(const struct vgpu_engine *engine, struct vgpu_group *group, u64 length_ns),

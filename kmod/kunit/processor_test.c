@@ -46,7 +46,7 @@ static void let_pass(u64 ns)
 		cpu_relax();
 }
 
-/* Ends with a tick that counts the time. */
+/* Run until the kernel has charged the time to this task, which it does at a tick. */
 static void use_processor(u64 ns)
 {
 	u64 before_ns = READ_ONCE(current->se.sum_exec_runtime);
@@ -89,7 +89,7 @@ static void a_worker_that_leaves_real_time_has_to_earn_it_again(struct kunit *te
 	begin(&ration, 0);
 	expect_realtime(test, &ration, false);
 
-	/* A worker that is not in real time does not pay for leaving it. */
+	/* A worker without real-time priority keeps its credit when it leaves. */
 	ration.credit_ns = -1;
 	vgpu_ration_leave(&ration);
 	KUNIT_EXPECT_EQ(test, ration.credit_ns, -1);

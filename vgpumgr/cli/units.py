@@ -15,7 +15,7 @@ NO_LABEL = "not a label: keys consist of a-z, 0-9 and ._/-, values of letters, d
 
 
 def parse_instant(text: str, what: str, now: datetime) -> datetime:
-    """Return an instant from a time before `now`, like ``2h``, or from ISO 8601 with a time zone. ArgumentError."""
+    """Parse a duration before `now`, like ``2h``, or an ISO 8601 time with a time zone. Raises ArgumentError."""
     try:
         if is_duration(text):
             return now - timedelta(seconds=parse_duration(text))

@@ -14,7 +14,7 @@ class AttributeSet:
     types: Mapping[IntEnum, str]
 
     def type_of(self, number: int) -> str:
-        """Return the attribute's type with its name in vgpumgr.yaml, "" for an unknown number."""
+        """Return the name of the attribute's type in vgpumgr.yaml, or "" if its number is unknown."""
         if number not in self.numbers._value2member_map_:
             return ""
         return self.types.get(self.numbers(number), "u64")

@@ -54,7 +54,7 @@ class Control(Protocol):
     """The control plane's part that the hook needs. Raises ApiAwayError, ApiRefusedError, within a few seconds."""
 
     def bind(self, uuid: UUID, vm_uuid: UUID) -> None:
-        """Have the API bind a slice to a VM, and remember it."""
+        """Ask the API to bind a slice to a VM, and store the binding on this host."""
 
     def refresh(self) -> None:
         """Fetch the desired state now."""

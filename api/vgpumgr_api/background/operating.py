@@ -109,7 +109,7 @@ def cancel_operation(
 
 
 def _hold(session: Session, operation: Operation) -> bool:
-    """Locks an operation's target and its row. Returns whether the operation is still running."""
+    """Locks an operation's target and the operation's row. Returns whether the operation is still running."""
     KINDS[operation.kind].lock(session, operation.target_id)
     statement = select(Operation).where(Operation.id == operation.id).with_for_update()
     held = session.scalar(statement.execution_options(populate_existing=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this API process is stopping, which readiness and the Connection header of answers report."""
+"""Whether this API process is stopping. The readiness check and the Connection header of answers report it."""
 
 
 class Lifecycle:

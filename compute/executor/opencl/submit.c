@@ -19,10 +19,10 @@
 /* While the lease does not expire, may_submit() is called once for this many pieces. */
 #define UNASKED	16u
 /*
- * While nobody else requests the accelerator, the backend asks the library for the end of the work
- * in progress only after this time.  The time is longer than a timer tick of most kernels: under a
- * hypervisor, arming the timer for a shorter sleep costs 12 us, as much as a whole round of the
- * main loop.
+ * While nobody else requests the accelerator, the backend waits this long before it asks the
+ * library whether the work in progress has ended.  The time is longer than a timer tick of most
+ * kernels: under a hypervisor, arming the timer for a shorter sleep costs 12 us, as much as a whole
+ * round of the main loop.
  */
 #define LAZY_NS	4000000ull
 /* When to retry if the library had no marker to end a batch. */

@@ -19,8 +19,8 @@ cl_int vgpu_platform_start(void);
 const void *information(uint32_t kind, uint32_t device, uint32_t param, size_t *bytes);
 
 /*
- * Stores the values of a new device that commands check.  Values that the child did not report
- * are 0.
+ * Stores the limits of a new device against which commands are checked.  Limits that the child
+ * did not report are 0.
  */
 void device_start(struct _cl_device_id *device);
 

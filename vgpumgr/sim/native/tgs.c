@@ -2,14 +2,16 @@
 /*
  * "tgs": the rate control of TGS (NSDI 2023),
  * hijack/src/low_priority_hijack_call.c of pkusys/TGS.  Every 50 ms the launch
- * rate of the production job (priority 0) is compared with its best rate.
- * Within 3 % of it, the limit of the opportunistic jobs (all others together)
- * grows; otherwise it shrinks.  Slow start multiplies the limit by 1.5 until
- * the first harm.  After that, 0.025 % of the production rate (at least 1000)
- * is added, or 8 % taken away.  At 9 % harm the limit falls to a tenth and slow
- * start begins again.  Twenty harms of 12 % in a row scale the best rate by
- * 0.8.  While the production job launches nothing, there is no limit.  Behind
- * the limit the driver slices time.
+ * rate of the production job (priority 0) is compared with its best rate.  The
+ * harm is the part by which it is lower.  If the harm is at most 3 %, the limit
+ * of the opportunistic jobs (all others together) grows; otherwise it shrinks.
+ * Slow start multiplies the limit by 1.5 until the harm is larger than 3 % for
+ * the first time.  After that, 0.025 % of the production rate (at least 1000) is
+ * added to the limit, or 8 % of the limit is taken away.  At 9 % harm the limit
+ * falls to a tenth and slow start begins again.  After twenty intervals in a row
+ * with 12 % harm, the best rate is multiplied by 0.8.  While the production job
+ * launches nothing, there is no limit.  Launches within the limit are
+ * time-sliced by the driver.
  *
  * A rate is a number of thread blocks per 50 ms; here that is work_ns *
  * blocks_per_ms.  The best rate is the largest mean of two adjacent intervals,
