@@ -87,7 +87,7 @@ static bool vgpu_bytes_reachable(const __u8 *bytes, const __u8 *initial,
 	return true;
 }
 
-/* Return the name of the first field that another version of the module must have written, or NULL. */
+/* Return the name of a field that another version of the module has written, or NULL. */
 static const char *vgpu_migration_foreign(const struct vgpu_migration_header *header)
 {
 	__u32 abi = le32_to_cpu(header->abi);

@@ -62,7 +62,7 @@ class Server(uvicorn.Server):
         self._bounds = bounds
 
     async def startup(self, sockets: list[Listener] | None = None) -> None:  # type: ignore[override]  # counted ones
-        """Like uvicorn's server, but with a deadline for the TLS handshake and without the ASGI lifespan."""
+        """Like uvicorn's startup, but with a deadline for the TLS handshake and without the ASGI lifespan."""
         tls: ssl.SSLContext | None = self.config.ssl
         allowed_s = None if tls is None else float(self._bounds.settings.handshake_s)
         # By default asyncio gives each connection a read buffer of 256 KiB before the client has sent anything.
