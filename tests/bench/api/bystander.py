@@ -62,12 +62,22 @@ def _asking(bench: Bench, one: servers.Replicas, token: str | None) -> Iterator[
         process.submit(int).result()  # wait for the process, so that it asks from the beginning of AHEAD_S
         asked = process.submit(_ask_greedily, one.addresses, bench.sizes.greedy, seconds, message("GET", PAGE, token))
         time.sleep(AHEAD_S)
+        began_s = time.monotonic()
         yield pages
-        pages.append(asked.result())
+        ended_s = time.monotonic()
+        first_s, last_s, tally = asked.result()
+        if not first_s <= began_s <= ended_s <= last_s:
+            raise claims.DisagreementError("the greedy client did not ask all the time, so claims were partly alone")
+        pages.append(tally)
 
 
-def _ask_greedily(addresses: Sequence[Address], connections: int, seconds: float, said: bytes) -> Tally:
-    return closed_loop(addresses, connections, seconds, lambda _: said)
+def _ask_greedily(
+    addresses: Sequence[Address], connections: int, seconds: float, said: bytes
+) -> tuple[float, float, Tally]:
+    """Return when it began and ended, by the monotonic clock that processes share, and the tally."""
+    began_s = time.monotonic()
+    tally = closed_loop(addresses, connections, seconds, lambda _: said)
+    return began_s, time.monotonic(), tally
 
 
 def _figures(taken: list[tuple[Tally, Tally | None]]) -> dict[str, float]:
