@@ -14,7 +14,7 @@
 #include "executor/supervisor/supervisor.h"
 
 /* Delay until a supervisor that did not get the gate's lock tries again. */
-#define RETRY_NS	100000000u
+#define RETRY_NS	5000000u
 /* With a shorter timeslice, switching would cost too much. */
 #define TIMESLICE_MIN_US	100u
 
@@ -74,8 +74,9 @@ static uint32_t count_groups(const struct vgpu_native *native)
 }
 
 /*
- * All groups of a tenant share its timeslice.  If another supervisor has the gate's lock for too
- * long, the remaining groups get their timeslices later.
+ * All groups of a tenant share its timeslice.  The supervisor does not wait for the gate's lock,
+ * because it may have to close its own gate meanwhile.  If another supervisor has the lock, the
+ * remaining groups get their timeslices later.
  */
 static void set_timeslices(struct vgpu_supervisor *s)
 {
@@ -96,7 +97,7 @@ static void set_timeslices(struct vgpu_supervisor *s)
 
 		if (!native->used || native->killed || !native->groups)
 			continue;
-		if (!vgpu_gate_lock(s)) {
+		if (!vgpu_channels_lock(s->gate_lock)) {
 			natives->retry_ns = vgpu_now_ns() + RETRY_NS;
 			return;
 		}
@@ -108,7 +109,9 @@ static void set_timeslices(struct vgpu_supervisor *s)
 
 uint64_t vgpu_natives_retry(struct vgpu_supervisor *s, uint64_t now_ns)
 {
-	if (s->natives.retry_ns && now_ns >= s->natives.retry_ns)
+	if (!s->natives.retry_ns || s->freezing)
+		return UINT64_MAX;
+	if (now_ns >= s->natives.retry_ns)
 		set_timeslices(s);
 	return s->natives.retry_ns ? s->natives.retry_ns : UINT64_MAX;
 }
