@@ -6,7 +6,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -155,4 +155,16 @@ def run_native_broker(
     broker.turns = turns
     with broker:
         wait_for(lambda: all(broker.supervisor_pid(each["name"]) for each in tenants), "its supervisors")
-        yield broker
+        try:
+            yield broker
+        finally:
+            _remove(enclosures(broker) if (broker.run / "natives").is_dir() else [])
+
+
+def _remove(cgroups: list[Path]) -> None:
+    """Remove what a supervisor has left that was killed with its broker."""
+    for cgroup in cgroups:
+        with suppress(OSError):
+            (cgroup / "cgroup.kill").write_text("1")
+            wait_for(lambda events=cgroup / "cgroup.events": "populated 0" in events.read_text(), "its processes' end")
+            cgroup.rmdir()

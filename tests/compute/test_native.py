@@ -83,6 +83,22 @@ def test_it_leaves_nothing(broker: NativeBroker, program: NativeProgram) -> None
     assert not fences(broker, "blue")
 
 
+def test_cgroups_of_a_dead_supervisor_with_the_same_pid_are_not_in_the_way(
+    broker: NativeBroker, program: NativeProgram
+) -> None:
+    """Pids are reused, and a supervisor that is killed with its broker leaves cgroups."""
+    (cgroup,) = enclosures(broker)
+    name = "-".join(cgroup.name.split("-")[:2])
+    left = [cgroup.with_name(f"{name}-{number}") for number in range(2, 6)]
+    for each in left:
+        each.mkdir()
+    try:
+        assert launch(broker, "blue", "/bin/true").wait(LIMIT_S) == 0
+    finally:
+        for each in left:
+            each.rmdir()
+
+
 def test_a_program_that_is_not_there(broker: NativeBroker) -> None:
     process = launch(broker, "blue", "/nonexistent")
     _, err = process.communicate(timeout=LIMIT_S)

@@ -193,7 +193,9 @@ static bool enclose(struct vgpu_supervisor *s, struct vgpu_native *native, char 
 	char name[64];
 	int error;
 
-	snprintf(name, sizeof(name), "vgpumgr-%d-%llu", getpid(), (unsigned long long)native->number);
+	/* With the time, so that it differs from what a dead supervisor with the same pid has left. */
+	snprintf(name, sizeof(name), "vgpumgr-%d-%llu-%llx", getpid(), (unsigned long long)native->number,
+		 (unsigned long long)vgpu_now_ns());
 	error = vgpu_enclosure_make(&native->enclosure, native->pid, name);
 	if (error)
 		return refuse(reason, "a cgroup for it cannot be made: %s", strerror(error));
