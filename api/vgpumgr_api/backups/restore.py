@@ -5,6 +5,8 @@ Afterwards the epoch is new. No host deletes anything until an operator has conf
 claims before it has reported its devices.
 """
 
+import random
+import time
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 from pathlib import Path
@@ -12,17 +14,21 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, func, insert, inspect, select, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from vgpumgr_api.actors import Actor
 from vgpumgr_api.backups import columns
 from vgpumgr_api.backups.file import BackupError, Header, verified
 from vgpumgr_api.db import schema
-from vgpumgr_api.db.database import Database
+from vgpumgr_api.db.database import Database, given_up
 from vgpumgr_api.db.models import Base, Host, Installation, Tenant
 from vgpumgr_api.installation import installation
 
 INSERTED_AT_ONCE = 1000
+ATTEMPTS = 5
+AGAIN_S = 1.0
+"""The longest pause before the next attempt."""
 
 
 def check(path: Path) -> Header:
@@ -37,8 +43,21 @@ def check(path: Path) -> Header:
 def restore(database: Database, path: Path, actor: Actor, *, force: bool) -> tuple[Header, UUID]:
     """Returns the file's header and the new epoch.
 
-    Raises BackupError, and SchemaError for a database whose schema revision is not this program's.
+    Raises BackupError, and SchemaError for a database whose schema revision is not this program's. If PostgreSQL
+    aborts the restore in favour of a transaction of an API that serves, as after a deadlock, it begins again.
     """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _restored(database, path, actor, force=force)
+        except DBAPIError as error:
+            if attempt == ATTEMPTS or not given_up(error):
+                raise
+        time.sleep(random.uniform(0, AGAIN_S))
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _restored(database: Database, path: Path, actor: Actor, *, force: bool) -> tuple[Header, UUID]:
+    """Restores in one transaction."""
     with verified(path) as (header, lines):
         _require_known(path, header)
         with database.engine.begin() as connection:

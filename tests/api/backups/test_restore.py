@@ -4,13 +4,14 @@ fails.
 """
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import create_engine, text
 from vgpumgr_api.admin import ACTOR
 from vgpumgr_api.backups import make, restore
 from vgpumgr_api.backups.file import BackupError, Header, new_file, write_body, write_header
@@ -236,3 +237,26 @@ def test_by_command(
     assert run("restore", "--config", str(there), str(tmp_path / "none"))[2].endswith("No such file or directory")
     if empty_url.startswith("sqlite:///"):
         assert Path(empty_url.removeprefix("sqlite:///")).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_deadlock_with_a_serving_api_begins_the_restore_again(
+    used: Database, database_url: str, backup: Path
+) -> None:
+    """Both hold a table that the other one needs. PostgreSQL aborts the one that has waited longer: the restore."""
+    if used.is_sqlite:
+        pytest.skip("SQLite has one lock")
+    before = content(used, but_for_restore=True)
+    engine = create_engine(database_url)
+    with ThreadPoolExecutor(1) as pool, engine.connect() as served, engine.connect() as looking:
+        served.execute(text("LOCK TABLE audit IN ACCESS EXCLUSIVE MODE"))
+        restoring = pool.submit(back, used, backup, force=True)
+        waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'audit'::regclass")
+        while not looking.execute(waiting).scalar():
+            looking.rollback()
+            assert not restoring.done()
+        served.execute(text("LOCK TABLE tenants IN ACCESS EXCLUSIVE MODE"))
+        served.rollback()
+        looking.rollback()
+        restoring.result()
+    engine.dispose()
+    as_before(used, before)
