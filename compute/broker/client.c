@@ -162,7 +162,8 @@ void client_ended(struct client *client, int status, const char *reason)
 		snprintf(text, sizeof(text), "%s", PROGRAM_ENDED);
 	else
 		vgpu_exit_text(text, status, reason);
-	vgpu_log(client->state == CLIENT_ENDING || !status ? LOG_INFO : LOG_WARNING,
+	/* A native program may end by itself; a child may not. */
+	vgpu_log(client->state == CLIENT_ENDING || (!status && client->tenant->settings.native) ? LOG_INFO : LOG_WARNING,
 		 "tenant=%s event=child.ended child=%llu program_pid=%d %s", name, (unsigned long long)client->child,
 		 client->pid, text);
 	if (client->window)

@@ -180,7 +180,7 @@ void window_exited(struct slice *slice, uint64_t child, int status, const char *
 	if (window == slice->windows + VGPU_WINDOWS_MAX)
 		return;
 	vgpu_exit_text(text, status, reason);
-	slice_note(slice, window->closing || !status ? LOG_INFO : LOG_WARNING,
+	slice_note(slice, window->closing ? LOG_INFO : LOG_WARNING,
 		   "window=%u event=child.ended child=%llu %s", (unsigned int)(window - slice->windows),
 		   (unsigned long long)child, text);
 	/* The supervisor has already written the reason into the window for the client. */
