@@ -156,7 +156,9 @@ def _slices(observed: Observed) -> Iterable[Family]:
     The place of a claim for processes is shown as a slice, too, with the figures that its broker reports.
     """
     slices = [({"slice": str(uuid)}, found) for uuid, found in sorted(observed.slices.items())]
-    places = [({"slice": str(uuid)}, place) for uuid, place in sorted(observed.places.items())]
+    # A broker that does not answer has no figures. 0 would look like a restart of the counters.
+    served = {uuid: place for uuid, place in observed.places.items() if place.served}
+    places = [({"slice": str(uuid)}, place) for uuid, place in sorted(served.items())]
     named = [
         ({**labels, "vm_uuid": str(found.vm_uuid or ""), "tenant": found.tenant, "gpu": found.gpu}, 1.0)
         for labels, found in slices
@@ -177,8 +179,11 @@ def _slices(observed: Observed) -> Iterable[Family]:
 
 
 def _brokers(observed: Observed) -> Iterable[Family]:
-    running = [({"gpu": gpu}, float(broker.running)) for gpu, broker in sorted(observed.brokers.items())]
-    yield "gauge", "vgpumgr_broker_up", "Whether the broker of a GPU with claims for processes runs.", running
+    brokers = [({"gpu": gpu}, broker) for gpu, broker in sorted(observed.brokers.items())]
+    up = [(labels, float(broker.running)) for labels, broker in brokers]
+    yield "gauge", "vgpumgr_broker_up", "Whether the broker of a GPU with claims for processes runs.", up
+    started = [(labels, broker.started_ns / 1e9) for labels, broker in brokers if broker.running]
+    yield "gauge", "vgpumgr_broker_started_seconds", "When the broker started, since the host's boot.", started
 
 
 def _executors(executors: Mapping[UUID, Standing]) -> Iterable[Family]:

@@ -456,4 +456,17 @@ def test_the_metrics_show_that_a_broker_does_not_start(serving: Host, tmp_path: 
     kill_broker(serving)
     behave(serving.kernel.root, dies="the card fell off the bus")
     serving.reconcile()
-    assert samples(path)[f'vgpumgr_broker_up{{gpu="{GPU}"}}'] == 0
+    found = samples(path)
+    assert found[f'vgpumgr_broker_up{{gpu="{GPU}"}}'] == 0
+    assert not [name for name in found if name.startswith(("vgpumgr_slice_run", "vgpumgr_broker_started"))]
+
+
+def test_the_metrics_show_that_a_broker_was_restarted(serving: Host, tmp_path: Path) -> None:
+    path = tmp_path / "agent.prom"
+    show(serving, path)
+    serving.reconcile()
+    before = samples(path)[f'vgpumgr_broker_started_seconds{{gpu="{GPU}"}}']
+    kill_broker(serving)
+    serving.reconcile()
+    serving.reconcile()
+    assert samples(path)[f'vgpumgr_broker_started_seconds{{gpu="{GPU}"}}'] > before

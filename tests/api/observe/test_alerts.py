@@ -73,7 +73,7 @@ def _of_an_agent() -> str:
         "observed": observed(
             seen(UUID(int=1)),
             groups=(seen_group(),),
-            brokers={"any": ObservedBroker(gpu="any", running=True, current=True)},
+            brokers={"any": ObservedBroker(gpu="any", running=True, current=True, started_ns=1)},
         ),
         "orphans": Orphans(),
         "api_reachable": True,
