@@ -76,8 +76,11 @@ def _broker(root: Path, gpu: str) -> Finding:
             return warn(check, f"not checked: {error}", to_be_permitted())
         todo = f"see `journalctl --unit=vgpumgr-broker@{gpu}`; the agent starts it again"
         return fail(check, f"the broker does not answer: {error}", todo)
-    tenants = [tenant for tenant in shown["tenants"] if not tenant["leaving"]]
-    down = [tenant["name"] for tenant in tenants if tenant["supervisor"]["state"] != "up"]
+    try:
+        tenants = [tenant for tenant in shown["tenants"] if not tenant["leaving"]]
+        down = [tenant["name"] for tenant in tenants if tenant["supervisor"]["state"] != "up"]
+    except (KeyError, TypeError):
+        return fail(check, "the broker's answer is of another release", f"restart vgpumgr-broker@{gpu}")
     if down:
         return warn(check, f"{len(down)} of {len(tenants)} claims are not served, {down[0]} first", "see its log")
     return ok(check, f"serves {len(tenants)} claims")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from vgpumgr.cli.agent_socket import HELPER_SOCKET, HOOK_SOCKET, exchange
 from vgpumgr.cli.privilege import as_root, to_be_permitted
-from vgpumgr.control.listed import unusable
+from vgpumgr.control.executor_settings import ExecutorSettingsError, load
+from vgpumgr.control.listed import adoptable, listed, unusable
 from vgpumgr.control.sysfs import DRIVER, HostPaths, Sysfs
 from vgpumgr.errors import AgentUnreachableError, NotFoundError, NotPermittedError, VgpumgrError
 
@@ -59,20 +60,42 @@ def fail(check: str, found: str, todo: str) -> Finding:
 
 def local_checks(root: Path, *, virsh: Callable[[], str | None]) -> Iterator[Finding]:
     """Check a host. Tests pass another `root`. `virsh`: why libvirt does not answer, None if it does."""
-    yield module(root)
-    yield from kernels(root)
-    yield from gpus(root)
-    yield from listed_gpus(root)
-    yield preemption(root)
+    if has_gpus_for_vms(root):
+        yield module(root)
+        yield from kernels(root)
+        yield from gpus(root)
+        yield from listed_gpus(root)
+        yield preemption(root)
+    else:
+        yield ok("vms", "all GPUs are set aside for processes: neither module, hook nor libvirt is needed")
     yield agent_socket("agent", root / HOOK_SOCKET, "vgpumgr-agent")
     yield agent_socket("helper", root / HELPER_SOCKET, "vgpumgr-helper")
-    yield hook(root)
-    refused = virsh()
+    if has_gpus_for_vms(root):
+        yield hook(root)
+        yield libvirt(virsh())
+
+
+def has_gpus_for_vms(root: Path) -> bool:
+    """Return False if this host's settings set GPUs aside for processes, and no GPU is configured or bound for VMs."""
+    sysfs = Sysfs(HostPaths(root))
+    try:
+        aside = load(sysfs.paths.agent_settings).for_processes()
+        named = [*listed(sysfs.paths), *adoptable(sysfs.paths)]
+    except (ExecutorSettingsError, OSError):  # another check reports this
+        return True
+    try:
+        bound = sysfs.gpus()
+    except VgpumgrError:  # the module is not loaded
+        bound = []
+    return bool(named or bound or not aside)
+
+
+def libvirt(refused: str | None) -> Finding:
+    """Return whether libvirt answers. `refused`: why it does not."""
     if refused is None:
-        yield ok("libvirt", "answers")
-    else:
-        todo = "install libvirt-clients" if refused == NO_VIRSH else as_root("start libvirt's daemon")
-        yield fail("libvirt", refused, todo)
+        return ok("libvirt", "answers")
+    todo = "install libvirt-clients" if refused == NO_VIRSH else as_root("start libvirt's daemon")
+    return fail("libvirt", refused, todo)
 
 
 def module(root: Path) -> Finding:

@@ -2,6 +2,7 @@
 """`host doctor` where a GPU is set aside for processes: each thing that its broker needs."""
 
 import json
+import shutil
 import socket
 import tempfile
 import threading
@@ -126,3 +127,19 @@ def test_a_gpu_that_is_shared_for_vms_too_is_found(cli: Cli, root: Path) -> None
     status, findings = examine(cli, root)
     assert status == 1
     assert findings[f"processes {GPU}"][:2] == ("fail", "set aside for processes, but vgpumgr.ko shares it among VMs")
+
+
+def test_a_host_whose_gpus_are_all_for_processes_needs_no_module(cli: Cli, root: Path) -> None:
+    shutil.rmtree(root / "sys")
+    shutil.rmtree(root / "etc/libvirt")
+    status, findings = examine(cli, root)
+    assert status == 0
+    assert findings["vms"][0] == "ok"
+    assert not {"module", "mdev", "gpus", "hook", "libvirt"} & set(findings)
+
+
+def test_an_answer_of_another_release_is_a_finding(cli: Cli, root: Path, serving: Callable[..., None]) -> None:
+    serving({"name": "a"})
+    status, findings = examine(cli, root)
+    assert status == 1
+    assert findings[BROKER][:2] == ("fail", "the broker's answer is of another release")
