@@ -64,7 +64,7 @@ void vgpu_queue_put(struct vgpu_queue *queue, struct vgpu_entity *entity,
 void vgpu_queue_resume(struct vgpu_queue *queue, struct vgpu_entity *entity);
 void vgpu_queue_owe(struct vgpu_queue *queue, struct vgpu_entity *entity,
 		    u64 ns);
-bool vgpu_request_is_used_up(const struct vgpu_entity *entity);
+bool vgpu_queue_repicks(struct vgpu_queue *queue, struct vgpu_entity *entity);
 bool vgpu_queue_keeps(struct vgpu_queue *queue, struct vgpu_entity *entity,
 		      u64 ns);
 s64 vgpu_queue_lag_ns(const struct vgpu_queue *queue,

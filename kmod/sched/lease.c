@@ -150,22 +150,18 @@ static void set_end(struct vgpu_sched *sched)
 
 /*
  * Does the owner continue in band L because its group has budget again?  Its present
- * run then ends and the next one begins.  If the owner has used up its request by
- * then, the answer is no: the owner gets a later deadline, and a pick has to decide
- * which slice of the group is next.
+ * run then ends and the next one begins, as if the owner had been picked again.
  */
 static bool is_promoted(struct vgpu_sched *sched)
 {
 	struct vgpu_slice *owner = sched->owner;
 
-	if (vgpu_request_is_used_up(&owner->entity))
-		return false;
 	if (sched->run_band == VGPU_BAND_LATENCY || !vgpu_run_left_ns(sched) ||
 	    vgpu_first_of_latency(sched) != owner->group)
 		return false;
 	vgpu_review_caps(sched);
 	return owner->entity.ready && owner->group->entity.ready &&
-	       vgpu_first_slice(owner->group) == owner;
+	       vgpu_queue_repicks(&owner->group->queue, &owner->entity);
 }
 
 /* Set the end of a lease that has not expired. */

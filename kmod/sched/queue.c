@@ -455,8 +455,8 @@ void vgpu_queue_resume(struct vgpu_queue *queue, struct vgpu_entity *entity)
 	entity->running = true;
 }
 
-/* Has the running entity used all the service that its request asked for? */
-bool vgpu_request_is_used_up(const struct vgpu_entity *entity)
+/* Has the entity, which runs, used all the service that its request asked for? */
+static bool is_used_up(const struct vgpu_entity *entity)
 {
 	return !vgpu_before(entity->node.key, entity->node.rank);
 }
@@ -472,7 +472,7 @@ void vgpu_queue_put(struct vgpu_queue *queue, struct vgpu_entity *entity,
 
 	entity->running = false;
 	entity->node.seq = ++queue->seq;
-	if (request_done || vgpu_request_is_used_up(entity))
+	if (request_done || is_used_up(entity))
 		new_request(queue, entity);
 	if (entity->ready)
 		lower(tree, entity);
@@ -515,6 +515,23 @@ bool vgpu_queue_keeps(struct vgpu_queue *queue, struct vgpu_entity *entity, u64 
 	lower(tree, entity);
 	return !rival ||
 	       (!vgpu_before(least, key) && vgpu_before(rank, rival->rank));
+}
+
+/*
+ * Would the entity, which runs, be picked again if it were put now?  Not if its request
+ * is used up: it would get a later deadline, and only a pick can tell who is next.  Among
+ * equal deadlines, the entity would come last.
+ */
+bool vgpu_queue_repicks(struct vgpu_queue *queue, struct vgpu_entity *entity)
+{
+	struct vgpu_node **tree = lift(queue, entity);
+	const struct vgpu_node *rival = vgpu_tree_best(queue->ready, queue->vtime);
+
+	lower(tree, entity);
+	if (is_used_up(entity))
+		return false;
+	return !rival || (!vgpu_before(queue->vtime, entity->node.key) &&
+			  vgpu_before(entity->node.rank, rival->rank));
 }
 
 s64 vgpu_queue_lag_ns(const struct vgpu_queue *queue,

@@ -218,6 +218,26 @@ def test_a_slice_whose_request_is_done_does_not_move_to_band_l() -> None:
     assert (lease.slice, lease.band) == (rival, Band.LATENCY)
 
 
+def test_a_slice_that_comes_last_among_equals_does_not_move_to_band_l() -> None:
+    """Its run would end, and the slice with the same deadline that has waited longer goes first."""
+    core = Scheduler(ENGINE)
+    group = core.add_group(replace(LATENCY, timeslice_ns=10 * MS), 0)
+    first, second, last = (core.add_slice(group, SliceParams(), 0, name=name) for name in "abc")
+    for one in (first, second, last):
+        core.ready(one, 0)
+    now = 0
+    for runs, ns in ((first, 3 * MS), (second, 2 * MS), (second, 3 * MS), (second, 10 * MS)):
+        assert core.lend(now).slice is runs
+        now += ns
+        core.yield_lease(runs, now, WANT)
+    assert core.lend(18 * MS).slice is last
+    lease = core.review(20 * MS)
+    assert (lease.slice, lease.band, lease.expires_ns) == (last, Band.FAIR, 20 * MS)
+    core.yield_lease(last, 20 * MS, WANT)
+    lease = core.lend(20 * MS)
+    assert (lease.slice, lease.band) == (first, Band.LATENCY)
+
+
 # ---- its end
 
 
