@@ -113,19 +113,22 @@ static void name_file(const struct vgpu_supervisor *s, const struct vgpu_native 
 		 (unsigned long long)native->number);
 }
 
-/* The file gets its name only when it is locked and complete: until then, no other supervisor can sweep it. */
+/* The file gets its name only when it is locked and complete, because sweep() skips hidden files. */
 static bool write_file(const struct vgpu_supervisor *s, struct vgpu_native *native)
 {
 	const char *text = native->enclosure.directory;
-	char path[PATH_MAX], unnamed[32];
+	char path[PATH_MAX], hidden[PATH_MAX];
 
-	native->file = open(s->natives.directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	if (native->file < 0 || flock(native->file, LOCK_EX | LOCK_NB) ||
-	    write(native->file, text, strlen(text)) != (ssize_t)strlen(text))
-		return false;
 	name_file(s, native, path);
-	snprintf(unnamed, sizeof(unnamed), "/proc/self/fd/%d", native->file);
-	return !linkat(AT_FDCWD, unnamed, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
+	snprintf(hidden, sizeof(hidden), "%.3000s/.%d", s->natives.directory, getpid());
+	native->file = open(hidden, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (native->file < 0)
+		return false;
+	if (!flock(native->file, LOCK_EX | LOCK_NB) &&
+	    write(native->file, text, strlen(text)) == (ssize_t)strlen(text) && !rename(hidden, path))
+		return true;
+	unlink(hidden);
+	return false;
 }
 
 /* ---- a start */
