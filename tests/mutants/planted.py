@@ -250,10 +250,10 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/control/test_permits.py",
         wrong="a permit is for any number of openings",
-        source="function/device.c",
-        old="""device->permit_until = 0;
-		vgpu_event_opened(device);""",
-        new="vgpu_event_opened(device);",
+        source="function/permit.c",
+        old="""	vgpu_permit_withdraw(device);
+	return true;""",
+        new="	return true;",
     ),
     Defect(
         tests="tests/kmod/control/test_requests.py",
@@ -338,7 +338,7 @@ DEFECTS = (
     Defect(
         tests="tests/time/test_permit.py",
         wrong="a permit lasts five seconds longer",
-        source="control/device_attrs.c",
+        source="function/permit.c",
         old="device->permit_until = (jiffies + VGPU_PERMIT_SECONDS * HZ) ?: 1;",
         new="device->permit_until = (jiffies + (VGPU_PERMIT_SECONDS + 5) * HZ) ?: 1;",
     ),
