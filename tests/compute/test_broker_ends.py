@@ -78,7 +78,7 @@ def test_the_log_tells_a_programs_end_from_a_kill_and_names_whose_pid_it_is(brok
     pid = f"program_pid={os.getpid()}"
     assert f"event=child.ended child=1 {pid} the program has ended and its child was removed\n" in log
     assert f"event=child.ended child=2 {pid} the child was ended by signal 9: it broke the protocol\n" in log
-    assert f"level=info tenant=blue event=child.ended child=3 {pid} the child exited with status 0\n" in log
+    assert f"level=warning tenant=blue event=child.ended child=3 {pid} the child exited with status 0\n" in log
     assert f"event=client.refused {pid} " in log
     assert f"event=supervisor.started supervisor_pid={supervisor.pid}\n" in log
 
